@@ -1,0 +1,30 @@
+// A fixed team of threads: parallel_for over an index range, caller included. Workers spin for a while, then sleep, so that a busy
+// machine does not collapse; no thread is born while decoding. One caller at a time. Which thread takes which index never affects results.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/function_ref.h"
+
+namespace lapidary {
+
+// Physical cores that this process may use: affinity mask and cgroup CPU quota respected, hyper-threads counted once.
+int usable_cores();
+
+class Team {
+ public:
+  explicit Team(int threads);
+  ~Team();
+  Team(const Team&) = delete;
+  int size() const;
+  // Runs f(begin, end, thread) over disjoint ranges that cover [0, n): one contiguous range a thread, in thread order.
+  // `grain`: ranges are multiples of it but for the last; fewer threads take part when n is small. noexcept bodies only.
+  void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end, int thread)> f);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lapidary

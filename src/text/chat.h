@@ -1,0 +1,34 @@
+// Chat templates: Jinja as Hugging Face renders it (minijinja in bridge/). Templates come from model files: fuel, depth and output
+// size are limited, and there is no access to anything but the values passed in.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lapidary {
+
+struct ChatRequest {
+  std::string messages_json = "[]";   // [{"role": ..., "content": ...}, ...]; key order is kept
+  std::string tools_json;             // empty: none declared (Jinja sees none)
+  std::string options_json = "{}";    // all passed to the template: add_generation_prompt, enable_thinking, bos_token, eos_token, ...
+  std::optional<std::string> now;     // ISO time for strftime_now; absent: the real clock
+};
+
+class ChatTemplate {
+ public:
+  explicit ChatTemplate(std::string source);  // Error(data) with line and reason when it does not parse
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+  // Error(data) when the template raises or fails, Error(limit) when it runs out of fuel, depth or output size.
+  std::string render(const ChatRequest& request) const;
+  const std::string& source() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lapidary
