@@ -1,0 +1,261 @@
+#include "base/blocks.h"
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "base/error.h"
+
+namespace lapidary {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are read as they lie in memory");
+
+// The groups of one block. kHasMinimum says whether `addend` is filled.
+template <int kElements_, int kGroup_, int kMin, int kMax, bool kHasMinimum_>
+struct Parts {
+  static constexpr int kElements = kElements_, kGroup = kGroup_, kGroups = kElements / kGroup;
+  static constexpr bool kHasMinimum = kHasMinimum_;
+  static constexpr GroupLayout kLayout = {kGroup, kMin, kMax, kHasMinimum};
+  int8_t q[kElements];
+  float scale[kGroups];
+  float addend[kGroups];
+};
+
+int nibble(uint8_t byte, int index) {
+  return (byte >> (4 * index)) & 15;
+}
+int pair(uint8_t byte, int index) {
+  return (byte >> (2 * index)) & 3;
+}
+int bit(uint8_t byte, int index) {
+  return (byte >> index) & 1;
+}
+
+Parts<32, 32, -128, 127, false> take_apart(const BlockQ8_0& b) {
+  Parts<32, 32, -128, 127, false> p;
+  std::memcpy(p.q, b.qs, sizeof p.q);
+  p.scale[0] = b.d.value();
+  return p;
+}
+
+Parts<32, 32, -8, 7, false> take_apart(const BlockQ4_0& b) {
+  Parts<32, 32, -8, 7, false> p;
+  for (int i = 0; i < 32; ++i) p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16) - 8);
+  p.scale[0] = b.d.value();
+  return p;
+}
+
+Parts<32, 32, 0, 15, true> take_apart(const BlockQ4_1& b) {
+  Parts<32, 32, 0, 15, true> p;
+  for (int i = 0; i < 32; ++i) p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16));
+  p.scale[0] = b.d.value();
+  p.addend[0] = b.m.value();
+  return p;
+}
+
+Parts<32, 32, -16, 15, false> take_apart(const BlockQ5_0& b) {
+  Parts<32, 32, -16, 15, false> p;
+  for (int i = 0; i < 32; ++i) {
+    p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16) + 16 * bit(b.qh[i / 8], i % 8) - 16);
+  }
+  p.scale[0] = b.d.value();
+  return p;
+}
+
+Parts<32, 32, 0, 31, true> take_apart(const BlockQ5_1& b) {
+  Parts<32, 32, 0, 31, true> p;
+  for (int i = 0; i < 32; ++i) {
+    p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16) + 16 * bit(b.qh[i / 8], i % 8));
+  }
+  p.scale[0] = b.d.value();
+  p.addend[0] = b.m.value();
+  return p;
+}
+
+Parts<256, 16, 0, 3, true> take_apart(const BlockQ2_K& b) {
+  Parts<256, 16, 0, 3, true> p;
+  for (int e = 0; e < 256; ++e) {
+    const int h = e / 128, part = e / 32 % 4, i = e % 32;
+    p.q[e] = static_cast<int8_t>(pair(b.qs[32 * h + i], part));
+  }
+  const float d = b.d.value(), dmin = b.dmin.value();
+  for (int g = 0; g < 16; ++g) {
+    p.scale[g] = d * static_cast<float>(nibble(b.scales[g], 0));
+    p.addend[g] = -(dmin * static_cast<float>(nibble(b.scales[g], 1)));
+  }
+  return p;
+}
+
+Parts<256, 16, -4, 3, false> take_apart(const BlockQ3_K& b) {
+  Parts<256, 16, -4, 3, false> p;
+  for (int e = 0; e < 256; ++e) {
+    const int h = e / 128, part = e / 32 % 4, i = e % 32;
+    p.q[e] = static_cast<int8_t>(pair(b.qs[32 * h + i], part) + 4 * bit(b.hmask[i], 4 * h + part) - 4);
+  }
+  const float d = b.d.value();
+  for (int g = 0; g < 16; ++g) {
+    const int c = nibble(b.scales[g % 8], g / 8) | pair(b.scales[8 + g % 4], g / 4) << 4;
+    p.scale[g] = d * static_cast<float>(c - 32);
+  }
+  return p;
+}
+
+// The six-bit scales and minima that Q4_K and Q5_K share.
+template <typename Block, typename P>
+void take_scales(const Block& b, P& p) {
+  const float d = b.d.value(), dmin = b.dmin.value();
+  for (int g = 0; g < 8; ++g) {
+    int c, m;
+    if (g < 4) {
+      c = b.scales[g] & 63;
+      m = b.scales[g + 4] & 63;
+    } else {
+      c = nibble(b.scales[g + 4], 0) | pair(b.scales[g - 4], 3) << 4;
+      m = nibble(b.scales[g + 4], 1) | pair(b.scales[g], 3) << 4;
+    }
+    p.scale[g] = d * static_cast<float>(c);
+    p.addend[g] = -(dmin * static_cast<float>(m));
+  }
+}
+
+Parts<256, 32, 0, 15, true> take_apart(const BlockQ4_K& b) {
+  Parts<256, 32, 0, 15, true> p;
+  for (int e = 0; e < 256; ++e) p.q[e] = static_cast<int8_t>(nibble(b.qs[e / 64 * 32 + e % 32], e / 32 % 2));
+  take_scales(b, p);
+  return p;
+}
+
+Parts<256, 32, 0, 31, true> take_apart(const BlockQ5_K& b) {
+  Parts<256, 32, 0, 31, true> p;
+  for (int e = 0; e < 256; ++e) {
+    p.q[e] =
+        static_cast<int8_t>(nibble(b.qs[e / 64 * 32 + e % 32], e / 32 % 2) + 16 * bit(b.qh[e % 32], e / 32));
+  }
+  take_scales(b, p);
+  return p;
+}
+
+Parts<256, 16, -32, 31, false> take_apart(const BlockQ6_K& b) {
+  Parts<256, 16, -32, 31, false> p;
+  for (int e = 0; e < 256; ++e) {
+    const int h = e / 128, part = e / 32 % 4, i = e % 32;
+    const int low = nibble(b.ql[64 * h + 32 * (part % 2) + i], part / 2);
+    p.q[e] = static_cast<int8_t>((low | pair(b.qh[32 * h + i], part) << 4) - 32);
+  }
+  const float d = b.d.value();
+  for (int g = 0; g < 16; ++g) p.scale[g] = d * static_cast<float>(b.scales[g]);
+  return p;
+}
+
+template <typename Block>
+using PartsOf = decltype(take_apart(std::declval<const Block&>()));
+
+// Calls f(std::type_identity<BlockX>) for the struct of a block format.
+template <typename F>
+auto with_block_type(DType dtype, F f) {
+  switch (dtype) {
+    case DType::q8_0:
+      return f(std::type_identity<BlockQ8_0>{});
+    case DType::q4_0:
+      return f(std::type_identity<BlockQ4_0>{});
+    case DType::q4_1:
+      return f(std::type_identity<BlockQ4_1>{});
+    case DType::q5_0:
+      return f(std::type_identity<BlockQ5_0>{});
+    case DType::q5_1:
+      return f(std::type_identity<BlockQ5_1>{});
+    case DType::q2_k:
+      return f(std::type_identity<BlockQ2_K>{});
+    case DType::q3_k:
+      return f(std::type_identity<BlockQ3_K>{});
+    case DType::q4_k:
+      return f(std::type_identity<BlockQ4_K>{});
+    case DType::q5_k:
+      return f(std::type_identity<BlockQ5_K>{});
+    case DType::q6_k:
+      return f(std::type_identity<BlockQ6_K>{});
+    default:
+      fail(ErrorCode::internal, "{} is not a block format", dtype_name(dtype));
+  }
+}
+
+template <typename T>
+T load(std::span<const std::byte> bytes, size_t index) {
+  T value;
+  std::memcpy(&value, bytes.data() + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+template <typename Block>
+void unpack_blocks(std::span<const std::byte> bytes, int8_t* q, float* scale, float* addend) {
+  using P = PartsOf<Block>;
+  for (size_t b = 0; b < bytes.size() / sizeof(Block); ++b) {
+    const P p = take_apart(load<Block>(bytes, b));
+    std::memcpy(q + b * P::kElements, p.q, sizeof p.q);
+    std::memcpy(scale + b * P::kGroups, p.scale, sizeof p.scale);
+    if constexpr (P::kHasMinimum) std::memcpy(addend + b * P::kGroups, p.addend, sizeof p.addend);
+  }
+}
+
+template <typename Block>
+void decode_blocks(std::span<const std::byte> bytes, float* out) {
+  using P = PartsOf<Block>;
+  for (size_t b = 0; b < bytes.size() / sizeof(Block); ++b) {
+    const P p = take_apart(load<Block>(bytes, b));
+    for (int e = 0; e < P::kElements; ++e) {
+      const float product = p.scale[e / P::kGroup] * static_cast<float>(p.q[e]);
+      if constexpr (P::kHasMinimum) {
+        *out++ = product + p.addend[e / P::kGroup];
+      } else {
+        *out++ = product;
+      }
+    }
+  }
+}
+
+void check_row(DType dtype, size_t bytes, size_t elements) {
+  ensure(bytes == row_bytes(dtype, elements), ErrorCode::internal,
+         "row of {} {} elements: expected {} bytes, got {}", elements, dtype_name(dtype),
+         row_bytes(dtype, elements), bytes);
+}
+
+}  // namespace
+
+GroupLayout group_layout(DType dtype) {
+  return with_block_type(dtype, [](auto type) { return PartsOf<typename decltype(type)::type>::kLayout; });
+}
+
+void unpack_row(DType dtype, std::span<const std::byte> bytes, std::span<int8_t> q, std::span<float> scale,
+                std::span<float> addend) {
+  const GroupLayout layout = group_layout(dtype);
+  check_row(dtype, bytes.size(), q.size());
+  const size_t groups = q.size() / static_cast<size_t>(layout.group);
+  ensure(scale.size() == groups &&
+             (layout.has_minimum ? addend.size() == groups : addend.empty() || addend.size() == groups),
+         ErrorCode::internal, "unpack_row of {} {} elements: expected {} scales, got {} and {} addends",
+         q.size(), dtype_name(dtype), groups, scale.size(), addend.size());
+  with_block_type(dtype, [&](auto type) {
+    unpack_blocks<typename decltype(type)::type>(bytes, q.data(), scale.data(), addend.data());
+  });
+}
+
+void decode_row(DType dtype, std::span<const std::byte> bytes, std::span<float> out) {
+  ensure(is_float(dtype) || is_quantised(dtype), ErrorCode::internal, "{} elements do not decode to float",
+         dtype_name(dtype));
+  check_row(dtype, bytes.size(), out.size());
+  if (out.empty()) return;
+  if (dtype == DType::f32) {
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+  } else if (dtype == DType::bf16) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = bf16_to_float(load<uint16_t>(bytes, i));
+  } else if (dtype == DType::f16) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = f16_to_float(load<uint16_t>(bytes, i));
+  } else {
+    with_block_type(dtype,
+                    [&](auto type) { decode_blocks<typename decltype(type)::type>(bytes, out.data()); });
+  }
+}
+
+}  // namespace lapidary
