@@ -22,6 +22,7 @@ struct GgufValue {
 };
 
 struct GgufFile {
+  std::string name;  // for messages
   uint32_t version = 0;
   std::map<std::string, GgufValue, std::less<>> metadata;
   std::map<std::string, TensorView, std::less<>> tensors;  // shape outermost first (GGUF lists the row length first)
@@ -37,10 +38,10 @@ struct GgufFile {
   std::vector<int64_t> get_ints(std::string_view key) const;
   std::vector<double> get_floats(std::string_view key) const;
   std::vector<bool> get_bools(std::string_view key) const;
-  bool is_array(std::string_view key) const;
+  bool is_array(std::string_view key) const;  // false too when the key is missing
 };
 
-// Parses untrusted bytes; the result's views point into `bytes`. Throws Error(data / unsupported) naming key or tensor.
+// Parses untrusted bytes; the result's views point into `bytes`. Throws Error(data / unsupported / limit) naming key or tensor.
 GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& name);
 
 }  // namespace lapidary

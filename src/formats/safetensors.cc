@@ -1,0 +1,272 @@
+#include "formats/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <boost/json/serialize.hpp>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/quote.h"
+#include "formats/strict_json.h"
+
+namespace lapidary {
+namespace {
+
+namespace json = boost::json;
+
+static_assert(std::endian::native == std::endian::little, "files are read as they lie in memory");
+
+constexpr size_t kLengthBytes = 8;
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own bound
+constexpr size_t kHeaderAlignment = 8;             // so that no element of the data is torn
+constexpr std::string_view kMetadataKey = "__metadata__";
+
+struct SafetensorsDType {
+  std::string_view name;
+  DType dtype;
+};
+constexpr SafetensorsDType kDTypes[] = {
+    {"F64", DType::f64},      {"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16},
+    {"I64", DType::i64},      {"I32", DType::i32}, {"I16", DType::i16}, {"I8", DType::i8},
+    {"U64", DType::u64},      {"U32", DType::u32}, {"U16", DType::u16}, {"U8", DType::u8},
+    {"BOOL", DType::boolean},
+};
+
+std::optional<DType> dtype_of(std::string_view name) {
+  for (const auto& [known, dtype] : kDTypes) {
+    if (known == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+std::string_view text_of(const json::string& text) {
+  return {text.data(), text.size()};
+}
+std::string_view text_of(const json::string_view text) {
+  return {text.data(), text.size()};
+}
+
+struct Place {
+  uint64_t begin, end;  // in the data
+  const std::string* name;
+};
+
+// One entry of the header; `where` is "file: tensor "name"".
+class Entry {
+ public:
+  Entry(const json::value& value, const std::string& where) : where_(where) {
+    ensure(value.is_object(), ErrorCode::data, "{}: expected an object, got {}", where_, json_kind(value));
+    object_ = &value.get_object();
+    for (const auto& member : *object_) {
+      const std::string_view key = text_of(member.key());
+      ensure(key == "dtype" || key == "shape" || key == "data_offsets", ErrorCode::data,
+             "{}: unexpected field {}, expected dtype, shape and data_offsets", where_, quoted(key));
+    }
+  }
+
+  DType dtype() const {
+    const json::value& value = field("dtype");
+    ensure(value.is_string(), ErrorCode::data, "{}: dtype: expected a string, got {}", where_,
+           json_kind(value));
+    const auto dtype = dtype_of(text_of(value.get_string()));
+    ensure(dtype.has_value(), ErrorCode::unsupported, "{}: dtype {} is not supported", where_,
+           quoted(text_of(value.get_string())));
+    return *dtype;
+  }
+
+  Shape shape() const {
+    Shape shape;
+    for (const json::value& size : array("shape")) shape.push_back(whole_number(size, "shape"));
+    return shape;
+  }
+
+  std::pair<uint64_t, uint64_t> offsets() const {
+    const json::array& pair = array("data_offsets");
+    ensure(pair.size() == 2, ErrorCode::data, "{}: data_offsets: expected two numbers, got {}", where_,
+           pair.size());
+    const auto begin = static_cast<uint64_t>(whole_number(pair[0], "data_offsets"));
+    const auto end = static_cast<uint64_t>(whole_number(pair[1], "data_offsets"));
+    ensure(begin <= end, ErrorCode::data, "{}: data_offsets: the end {} lies before the begin {}", where_,
+           end, begin);
+    return {begin, end};
+  }
+
+ private:
+  const json::value& field(std::string_view key) const {
+    const json::value* value = object_->if_contains(json::string_view(key.data(), key.size()));
+    ensure(value != nullptr, ErrorCode::data, "{}: the field {} is missing", where_, key);
+    return *value;
+  }
+
+  const json::array& array(std::string_view key) const {
+    const json::value& value = field(key);
+    ensure(value.is_array(), ErrorCode::data, "{}: {}: expected an array, got {}", where_, key,
+           json_kind(value));
+    return value.get_array();
+  }
+
+  int64_t whole_number(const json::value& value, std::string_view key) const {
+    ensure(value.is_int64() && value.get_int64() >= 0, ErrorCode::data,
+           "{}: {}: expected integers from 0 to 2^63 - 1, got {}", where_, key,
+           json::serialize(value).substr(0, 40));
+    return value.get_int64();
+  }
+
+  const std::string& where_;
+  const json::object* object_ = nullptr;
+};
+
+std::string_view header_of(std::span<const std::byte> bytes, const std::string& name) {
+  ensure(bytes.size() >= kLengthBytes, ErrorCode::data,
+         "{}: truncated: expected a header length of {} bytes, got {}", name, kLengthBytes, bytes.size());
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), kLengthBytes);
+  ensure(length <= kMaxHeaderBytes, ErrorCode::data, "{}: expected a header of at most {} bytes, got {}",
+         name, kMaxHeaderBytes, length);
+  ensure(length <= bytes.size() - kLengthBytes, ErrorCode::data,
+         "{}: truncated: expected a header of {} bytes, got {}", name, length, bytes.size() - kLengthBytes);
+  const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length);
+  ensure(header.starts_with('{'), ErrorCode::data, "{}: expected a header that starts with '{{', got {}",
+         name, quoted(header, 16));
+  return header;
+}
+
+TensorView read_entry(const json::value& value, std::span<const std::byte> data, const std::string& where) {
+  const Entry entry(value, where);
+  TensorView view;
+  view.dtype = entry.dtype();
+  view.shape = entry.shape();
+  const auto [begin, end] = entry.offsets();
+  const auto elements = static_cast<uint64_t>(element_count(view.shape, where));
+  uint64_t size = 0;
+  ensure(!__builtin_mul_overflow(elements, dtype_info(view.dtype).block_bytes, &size), ErrorCode::data,
+         "{}: the size in bytes of {} {} overflows", where, dtype_name(view.dtype), shape_text(view.shape));
+  ensure(end - begin == size, ErrorCode::data, "{}: {} {} takes {} bytes, but data_offsets [{}, {}] hold {}",
+         where, dtype_name(view.dtype), shape_text(view.shape), size, begin, end, end - begin);
+  ensure(end <= data.size(), ErrorCode::data,
+         "{}: data_offsets [{}, {}] are out of range: the data have {} bytes", where, begin, end,
+         data.size());
+  view.bytes = data.subspan(begin, size);
+  return view;
+}
+
+void read_metadata(const json::value& value, const std::string& name, SafetensorsFile& file) {
+  ensure(value.is_object(), ErrorCode::data, "{}: {}: expected an object, got {}", name, kMetadataKey,
+         json_kind(value));
+  for (const auto& member : value.get_object()) {
+    ensure(member.value().is_string(), ErrorCode::data, "{}: {}: {}: expected a string, got {}", name,
+           kMetadataKey, quoted(text_of(member.key())), json_kind(member.value()));
+    file.metadata.emplace(text_of(member.key()), text_of(member.value().get_string()));
+  }
+}
+
+// The tensors must tile the data: a byte that belongs to two tensors or to none is a sign of damage, or hides
+// something.
+void check_tiling(std::vector<Place>& places, uint64_t data_size, const std::string& name) {
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
+  uint64_t reached = 0;
+  const Place* before = nullptr;
+  for (const Place& place : places) {
+    if (place.begin < reached) {
+      fail(ErrorCode::data, "{}: tensor {}: data_offsets [{}, {}] overlap tensor {}, which ends at {}", name,
+           quoted(*place.name), place.begin, place.end, quoted(*before->name), reached);
+    }
+    ensure(place.begin == reached, ErrorCode::data,
+           "{}: tensor {}: data_offsets [{}, {}] leave a hole: the tensors before it end at {}", name,
+           quoted(*place.name), place.begin, place.end, reached);
+    reached = place.end;
+    before = &place;
+  }
+  ensure(reached == data_size, ErrorCode::data,
+         "{}: the tensors end at byte {} of the data, which have {} bytes", name, reached, data_size);
+}
+
+}  // namespace
+
+SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& name) {
+  const std::string_view header = header_of(bytes, name);
+  const std::span<const std::byte> data = bytes.subspan(kLengthBytes + header.size());
+  const json::value root = parse_json(header, name);
+  SafetensorsFile file;
+  std::vector<Place> places;
+  for (const auto& member : root.get_object()) {
+    const std::string_view key = text_of(member.key());
+    if (key == kMetadataKey) {
+      read_metadata(member.value(), name, file);
+      continue;
+    }
+    const std::string where = fmt::format("{}: tensor {}", name, quoted(key));
+    const auto tensor = file.tensors.emplace(key, read_entry(member.value(), data, where)).first;
+    const auto begin = static_cast<uint64_t>(tensor->second.bytes.data() - data.data());
+    places.push_back({begin, begin + tensor->second.bytes.size(), &tensor->first});
+  }
+  check_tiling(places, data.size(), name);
+  return file;
+}
+
+std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& name) {
+  const json::value root = parse_json(text, name);
+  ensure(root.is_object(), ErrorCode::data, "{}: expected an object, got {}", name, json_kind(root));
+  const json::value* map = root.get_object().if_contains("weight_map");
+  ensure(map != nullptr, ErrorCode::data, "{}: the field weight_map is missing", name);
+  ensure(map->is_object(), ErrorCode::data, "{}: weight_map: expected an object, got {}", name,
+         json_kind(*map));
+  std::map<std::string, std::string> files;
+  for (const auto& member : map->get_object()) {
+    const std::string_view tensor = text_of(member.key());
+    ensure(member.value().is_string(), ErrorCode::data, "{}: weight_map: {}: expected a file name, got {}",
+           name, quoted(tensor), json_kind(member.value()));
+    const std::string_view file = text_of(member.value().get_string());
+    const bool plain = !file.empty() && file != "." && file != ".." &&
+                       file.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+    ensure(plain, ErrorCode::data, "{}: weight_map: {}: expected a file name without a folder, got {}", name,
+           quoted(tensor), quoted(file));
+    files.emplace(tensor, file);
+  }
+  return files;
+}
+
+std::vector<std::byte> write_safetensors(const std::map<std::string, TensorView>& tensors,
+                                         const std::map<std::string, std::string>& metadata) {
+  json::object header;
+  if (!metadata.empty()) {
+    json::object entries;
+    for (const auto& [key, value] : metadata) entries.emplace(key, value);
+    header.emplace(kMetadataKey, std::move(entries));
+  }
+  uint64_t end = 0;
+  for (const auto& [name, view] : tensors) {
+    const auto* dtype =
+        std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                     [&](const SafetensorsDType& known) { return known.dtype == view.dtype; });
+    ensure(dtype != std::end(kDTypes), ErrorCode::unsupported, "tensor {}: safetensors has no dtype for {}",
+           quoted(name), dtype_name(view.dtype));
+    ensure(name != kMetadataKey, ErrorCode::usage, "tensor {}: safetensors keeps this name for itself",
+           quoted(name));
+    const auto elements = static_cast<uint64_t>(element_count(view.shape, name));
+    ensure(view.bytes.size() == row_bytes(view.dtype, elements), ErrorCode::internal,
+           "tensor {}: {} {} does not take {} bytes", quoted(name), dtype_name(view.dtype),
+           shape_text(view.shape), view.bytes.size());
+    const uint64_t begin = end;
+    end += view.bytes.size();
+    header.emplace(name, json::object{{"dtype", json::string_view(dtype->name.data(), dtype->name.size())},
+                                      {"shape", json::array(view.shape.begin(), view.shape.end())},
+                                      {"data_offsets", json::array{begin, end}}});
+  }
+  std::string text = json::serialize(header);
+  text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
+
+  std::vector<std::byte> bytes(kLengthBytes + text.size() + end);
+  const uint64_t length = text.size();
+  std::memcpy(bytes.data(), &length, kLengthBytes);
+  std::memcpy(bytes.data() + kLengthBytes, text.data(), text.size());
+  std::byte* out = bytes.data() + kLengthBytes + text.size();
+  for (const auto& [name, view] : tensors) out = std::copy(view.bytes.begin(), view.bytes.end(), out);
+  return bytes;
+}
+
+}  // namespace lapidary
