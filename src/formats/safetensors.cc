@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/quote.h"
-#include "formats/strict_json.h"
+#include "spec/json_fields.h"
 
 namespace lapidary {
 namespace {
@@ -41,9 +41,6 @@ std::optional<DType> dtype_of(std::string_view name) {
   return std::nullopt;
 }
 
-std::string_view text_of(const json::string& text) {
-  return {text.data(), text.size()};
-}
 std::string_view text_of(const json::string_view text) {
   return {text.data(), text.size()};
 }
@@ -53,70 +50,12 @@ struct Place {
   const std::string* name;
 };
 
-// One entry of the header; `where` is "file: tensor "name"".
-class Entry {
- public:
-  Entry(const json::value& value, const std::string& where) : where_(where) {
-    ensure(value.is_object(), ErrorCode::data, "{}: expected an object, got {}", where_, json_kind(value));
-    object_ = &value.get_object();
-    for (const auto& member : *object_) {
-      const std::string_view key = text_of(member.key());
-      ensure(key == "dtype" || key == "shape" || key == "data_offsets", ErrorCode::data,
-             "{}: unexpected field {}, expected dtype, shape and data_offsets", where_, quoted(key));
-    }
-  }
-
-  DType dtype() const {
-    const json::value& value = field("dtype");
-    ensure(value.is_string(), ErrorCode::data, "{}: dtype: expected a string, got {}", where_,
-           json_kind(value));
-    const auto dtype = dtype_of(text_of(value.get_string()));
-    ensure(dtype.has_value(), ErrorCode::unsupported, "{}: dtype {} is not supported", where_,
-           quoted(text_of(value.get_string())));
-    return *dtype;
-  }
-
-  Shape shape() const {
-    Shape shape;
-    for (const json::value& size : array("shape")) shape.push_back(whole_number(size, "shape"));
-    return shape;
-  }
-
-  std::pair<uint64_t, uint64_t> offsets() const {
-    const json::array& pair = array("data_offsets");
-    ensure(pair.size() == 2, ErrorCode::data, "{}: data_offsets: expected two numbers, got {}", where_,
-           pair.size());
-    const auto begin = static_cast<uint64_t>(whole_number(pair[0], "data_offsets"));
-    const auto end = static_cast<uint64_t>(whole_number(pair[1], "data_offsets"));
-    ensure(begin <= end, ErrorCode::data, "{}: data_offsets: the end {} lies before the begin {}", where_,
-           end, begin);
-    return {begin, end};
-  }
-
- private:
-  const json::value& field(std::string_view key) const {
-    const json::value* value = object_->if_contains(json::string_view(key.data(), key.size()));
-    ensure(value != nullptr, ErrorCode::data, "{}: the field {} is missing", where_, key);
-    return *value;
-  }
-
-  const json::array& array(std::string_view key) const {
-    const json::value& value = field(key);
-    ensure(value.is_array(), ErrorCode::data, "{}: {}: expected an array, got {}", where_, key,
-           json_kind(value));
-    return value.get_array();
-  }
-
-  int64_t whole_number(const json::value& value, std::string_view key) const {
-    ensure(value.is_int64() && value.get_int64() >= 0, ErrorCode::data,
-           "{}: {}: expected integers from 0 to 2^63 - 1, got {}", where_, key,
-           json::serialize(value).substr(0, 40));
-    return value.get_int64();
-  }
-
-  const std::string& where_;
-  const json::object* object_ = nullptr;
-};
+// A size or an offset.
+int64_t whole_number(const json::value& value, const std::string& where) {
+  ensure(value.is_int64() && value.get_int64() >= 0, ErrorCode::data,
+         "{}: expected an integer from 0 to 2^63 - 1, got {}", where, describe_json(value));
+  return value.get_int64();
+}
 
 std::string_view header_of(std::span<const std::byte> bytes, const std::string& name) {
   ensure(bytes.size() >= kLengthBytes, ErrorCode::data,
@@ -133,32 +72,41 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
   return header;
 }
 
+// One entry of the header; `where` is "file: tensor "name"".
 TensorView read_entry(const json::value& value, std::span<const std::byte> data, const std::string& where) {
-  const Entry entry(value, where);
+  JsonFields entry(value, where);
+  const std::string dtype_text = entry.get_string("dtype");
+  const json::array& sizes = entry.get_array("shape");
+  const json::array& offsets = entry.get_array("data_offsets");
+  entry.refuse_unknown();
+
   TensorView view;
-  view.dtype = entry.dtype();
-  view.shape = entry.shape();
-  const auto [begin, end] = entry.offsets();
+  const auto dtype = dtype_of(dtype_text);
+  ensure(dtype.has_value(), ErrorCode::unsupported, "{}: dtype {} is not supported", where,
+         quoted(dtype_text));
+  view.dtype = *dtype;
+  for (const json::value& size : sizes) view.shape.push_back(whole_number(size, entry.path("shape")));
   const auto elements = static_cast<uint64_t>(element_count(view.shape, where));
-  uint64_t size = 0;
-  ensure(!__builtin_mul_overflow(elements, dtype_info(view.dtype).block_bytes, &size), ErrorCode::data,
+  uint64_t bytes = 0;
+  ensure(!__builtin_mul_overflow(elements, dtype_info(view.dtype).block_bytes, &bytes), ErrorCode::data,
          "{}: the size in bytes of {} {} overflows", where, dtype_name(view.dtype), shape_text(view.shape));
-  ensure(end - begin == size, ErrorCode::data, "{}: {} {} takes {} bytes, but data_offsets [{}, {}] hold {}",
-         where, dtype_name(view.dtype), shape_text(view.shape), size, begin, end, end - begin);
-  ensure(end <= data.size(), ErrorCode::data,
-         "{}: data_offsets [{}, {}] are out of range: the data have {} bytes", where, begin, end,
-         data.size());
-  view.bytes = data.subspan(begin, size);
+
+  const std::string place = entry.path("data_offsets");
+  ensure(offsets.size() == 2, ErrorCode::data, "{}: expected two numbers, got {}", place, offsets.size());
+  const auto begin = static_cast<uint64_t>(whole_number(offsets[0], place));
+  const auto end = static_cast<uint64_t>(whole_number(offsets[1], place));
+  ensure(begin <= end && end <= data.size(), ErrorCode::data,
+         "{}: [{}, {}] are out of order or range: the data have {} bytes", place, begin, end, data.size());
+  ensure(end - begin == bytes, ErrorCode::data, "{}: expected {} bytes for {} {}, got {} from {} to {}",
+         place, bytes, dtype_name(view.dtype), shape_text(view.shape), end - begin, begin, end);
+  view.bytes = data.subspan(begin, bytes);
   return view;
 }
 
 void read_metadata(const json::value& value, const std::string& name, SafetensorsFile& file) {
-  ensure(value.is_object(), ErrorCode::data, "{}: {}: expected an object, got {}", name, kMetadataKey,
-         json_kind(value));
-  for (const auto& member : value.get_object()) {
-    ensure(member.value().is_string(), ErrorCode::data, "{}: {}: {}: expected a string, got {}", name,
-           kMetadataKey, quoted(text_of(member.key())), json_kind(member.value()));
-    file.metadata.emplace(text_of(member.key()), text_of(member.value().get_string()));
+  JsonFields fields(value, fmt::format("{}: {}", name, kMetadataKey));
+  for (const auto& member : fields.object()) {
+    file.metadata.emplace(text_of(member.key()), fields.get_string(text_of(member.key())));
   }
 }
 
@@ -210,22 +158,16 @@ SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::s
 
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& name) {
   const json::value root = parse_json(text, name);
-  ensure(root.is_object(), ErrorCode::data, "{}: expected an object, got {}", name, json_kind(root));
-  const json::value* map = root.get_object().if_contains("weight_map");
-  ensure(map != nullptr, ErrorCode::data, "{}: the field weight_map is missing", name);
-  ensure(map->is_object(), ErrorCode::data, "{}: weight_map: expected an object, got {}", name,
-         json_kind(*map));
+  JsonFields map = JsonFields(root, name).get_object("weight_map");
   std::map<std::string, std::string> files;
-  for (const auto& member : map->get_object()) {
+  for (const auto& member : map.object()) {
     const std::string_view tensor = text_of(member.key());
-    ensure(member.value().is_string(), ErrorCode::data, "{}: weight_map: {}: expected a file name, got {}",
-           name, quoted(tensor), json_kind(member.value()));
-    const std::string_view file = text_of(member.value().get_string());
+    std::string file = map.get_string(tensor);
     const bool plain = !file.empty() && file != "." && file != ".." &&
-                       file.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+                       file.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
     ensure(plain, ErrorCode::data, "{}: weight_map: {}: expected a file name without a folder, got {}", name,
            quoted(tensor), quoted(file));
-    files.emplace(tensor, file);
+    files.emplace(tensor, std::move(file));
   }
   return files;
 }
