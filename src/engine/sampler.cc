@@ -19,16 +19,16 @@ void check_range(std::string_view field, float value, float low, float high, std
   ensure(value >= low && value <= high, ErrorCode::usage, "{}: expected {}, got {}", field, range, value);
 }
 
-// e^x for x <= 0, and 0 below kLeastExponent: Cody-Waite reduction and the Taylor series to degree 13,
-// relative error below 4e-16. Our own, so that a draw does not depend on the maths library.
-inline double exp_of_negative(double x) {
+// e^x for x in [kLeastExponent, 0]: Cody-Waite reduction and the Taylor series to degree 13, relative error
+// below 4e-16. Our own, so that a draw does not depend on the maths library; without branches, so that it can
+// use vectors.
+inline double exp_bounded(double x) {
   constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest integer in the low bits
   constexpr double kLog2e = 0x1.71547652b82fep0, kLn2High = 0x1.62e42fee00000p-1,
                    kLn2Low = 0x1.a39ef35793c76p-33;
-  const double bounded = x > kLeastExponent ? x : kLeastExponent;
-  const double shifted = bounded * kLog2e + kRound;
+  const double shifted = x * kLog2e + kRound;
   const double n = shifted - kRound;
-  const double r = (bounded - n * kLn2High) - n * kLn2Low;
+  const double r = (x - n * kLn2High) - n * kLn2Low;
   double p = 1.0 / 6227020800.0;
   p = p * r + 1.0 / 479001600.0;
   p = p * r + 1.0 / 39916800.0;
@@ -44,7 +44,7 @@ inline double exp_of_negative(double x) {
   p = p * r + 1.0;
   p = p * r + 1.0;
   const uint64_t power = (std::bit_cast<uint64_t>(shifted) + 1023) << 52;
-  return (x >= kLeastExponent ? p : 0.0) * std::bit_cast<double>(power);
+  return p * std::bit_cast<double>(power);
 }
 
 // The greatest score, its token with the lowest id; throws on NaN, +infinity, and when all are -infinity.
@@ -157,18 +157,23 @@ double Sampler::exponent(float score, float best) const {
 }
 
 double Sampler::weight(float score, float best) const {
-  return exp_of_negative(exponent(score, best));
+  const double x = exponent(score, best);
+  return x >= kLeastExponent ? exp_bounded(x) : 0.0;
 }
 
-// Eight running sums, added up in order: the same result whatever the compiler makes of it. No branches, so
-// that it can use vectors.
+// Eight running sums, added up in order: the same result whatever the compiler makes of it. What weighs
+// nothing is counted as exp(kLeastExponent) here: all of it together is lost in the rounding of a sum that is
+// at least 1.
 double Sampler::total_weight(std::span<const float> scores, float best) const {
   constexpr size_t kLanes = 8;
   double lanes[kLanes] = {}, w[kLanes];
   size_t i = 0;
   for (; i + kLanes <= scores.size(); i += kLanes) {
-    for (size_t j = 0; j < kLanes; ++j) w[j] = exponent(scores[i + j], best);
-    for (size_t j = 0; j < kLanes; ++j) w[j] = exp_of_negative(w[j]);
+    for (size_t j = 0; j < kLanes; ++j) {
+      const double x = exponent(scores[i + j], best);
+      w[j] = x > kLeastExponent ? x : kLeastExponent;
+    }
+    for (size_t j = 0; j < kLanes; ++j) w[j] = exp_bounded(w[j]);
     for (size_t j = 0; j < kLanes; ++j) lanes[j] += w[j];
   }
   for (; i < scores.size(); ++i) lanes[0] += weight(scores[i], best);
@@ -209,14 +214,41 @@ void Sampler::collect_above(std::span<const float> scores, float best, double le
 }
 
 // How many candidates, from the best down, are needed to hold `mass`; brings them to the front, the last of
-// them last. Selection by halves, as in nth_element: linear, nothing is sorted. All of them when rounding
-// leaves the whole short of `mass`.
+// them last. All of them when rounding leaves the whole short of `mass`. Linear, nothing is sorted: buckets
+// by score show where the mass is reached, and that bucket alone is halved until one candidate is left.
 size_t Sampler::prefix_with_mass(double mass) {
-  size_t begin = 0, end = candidates_.size();
-  double before = 0.0;  // mass of [0, begin), all of which are kept
+  constexpr size_t kBuckets = 512;
+  if (candidates_.empty()) return 0;
+  const auto [worst, best] =
+      std::minmax_element(candidates_.begin(), candidates_.end(),
+                          [](const Candidate& a, const Candidate& b) { return a.score < b.score; });
+  const double top = static_cast<double>(best->score), range = top - static_cast<double>(worst->score);
+  const double per_bucket = range > 0.0 ? (kBuckets - 1) / range : 0.0;
+  const auto bucket_of = [&](const Candidate& c) {
+    return static_cast<size_t>((top - static_cast<double>(c.score)) *
+                               per_bucket);  // monotonic, so order is kept
+  };
+  double masses[kBuckets] = {};
+  for (const Candidate& c : candidates_) masses[bucket_of(c)] += c.weight;
+  double before = 0.0;
+  size_t bucket = 0;
+  while (bucket + 1 < kBuckets && before + masses[bucket] < mass) before += masses[bucket++];
+
+  const auto from = std::partition(candidates_.begin(), candidates_.end(),
+                                   [&](const Candidate& c) { return bucket_of(c) < bucket; });
+  const auto to =
+      std::partition(from, candidates_.end(), [&](const Candidate& c) { return bucket_of(c) == bucket; });
+  const size_t begin = static_cast<size_t>(from - candidates_.begin()),
+               end = static_cast<size_t>(to - candidates_.begin());
+  return halve_until_mass(begin, end, before, mass);
+}
+
+// The same within [begin, end), where the candidates in front of `begin` hold `before` and the mass is
+// reached.
+size_t Sampler::halve_until_mass(size_t begin, size_t end, double before, double mass) {
+  const auto at = [&](size_t i) { return candidates_.begin() + static_cast<std::ptrdiff_t>(i); };
   while (end - begin > 1) {
     const size_t middle = begin + (end - begin) / 2;
-    const auto at = [&](size_t i) { return candidates_.begin() + static_cast<std::ptrdiff_t>(i); };
     std::nth_element(at(begin), at(middle), at(end), better);
     double upper = before;
     for (size_t i = begin; i < middle; ++i) upper += candidates_[i].weight;

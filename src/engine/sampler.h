@@ -62,6 +62,7 @@ class Sampler {
   void collect_best(std::span<const float> scores, int64_t k);
   void collect_above(std::span<const float> scores, float best, double least_weight);
   size_t prefix_with_mass(double mass);
+  size_t halve_until_mass(size_t begin, size_t end, double before, double mass);
   int32_t draw(std::span<const float> scores, float best, double u);
 
   SamplingParams params_;
