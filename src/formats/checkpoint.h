@@ -8,16 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "formats/bound_tensors.h"
 #include "formats/gguf.h"
 #include "spec/model_spec.h"
 #include "spec/tensor_io.h"
 
 namespace lapidary {
-
-struct SkippedTensor {
-  std::string name;
-  std::string reason;  // "k/v of a layer that borrows KV", "vision tower", ...
-};
 
 // What a tokenizer can be made of; cli/ hands it to text/. Views live as long as the checkpoint.
 struct TextAssets {
@@ -46,5 +42,8 @@ struct Checkpoint {
 // Opens an HF folder, a GGUF file (the first of a split set too) or a lone config.json. The checkpoint is consumed exactly: a
 // missing, unexpected, misshaped tensor or a wrong dtype is an Error(data) with tensor name, expected and got.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
+
+// An HF folder whose config has another file name.
+Checkpoint open_hf_folder(const std::filesystem::path& folder, const std::string& config_name = "config.json");
 
 }  // namespace lapidary

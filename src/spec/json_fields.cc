@@ -8,7 +8,6 @@
 #include <system_error>
 #include <vector>
 
-#include "base/error.h"
 #include "base/quote.h"
 
 namespace lapidary {
@@ -254,11 +253,10 @@ std::optional<JsonFields> JsonFields::find_object(std::string_view key) {
   return value ? std::optional(JsonFields(*value, path(key))) : std::nullopt;
 }
 
-void JsonFields::refuse_unknown() const {
+void JsonFields::refuse_unknown(ErrorCode code) const {
   for (const auto& member : *object_) {
     const std::string_view key(member.key().data(), member.key().size());
-    ensure(asked_.count(key) != 0, ErrorCode::data, "{}: expected a known field, got an unknown one",
-           path(key));
+    ensure(asked_.count(key) != 0, code, "{}: expected a known field, got an unknown one", path(key));
   }
 }
 

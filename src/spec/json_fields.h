@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
+
 namespace lapidary {
 
 // Parses one JSON text. Numbers are rounded correctly (Boost.JSON 1.81's own conversion may be off by one
@@ -48,8 +50,8 @@ class JsonFields {
   std::optional<std::string> find_string(std::string_view key);
   std::optional<JsonFields> find_object(std::string_view key);
 
-  // Throws Error(data) naming the first field that no getter has asked for.
-  void refuse_unknown() const;
+  // Throws an Error naming the first field that no getter has asked for.
+  void refuse_unknown(ErrorCode code = ErrorCode::data) const;
 
   const boost::json::object& object() const { return *object_; }
   const std::string& where() const { return where_; }

@@ -13,7 +13,6 @@ namespace {
 // within int64.
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxModelWidth = int64_t{1} << 18;
-constexpr int64_t kMaxLayers = int64_t{1} << 11;
 constexpr int64_t kMaxHeads = int64_t{1} << 12;
 constexpr int64_t kMaxHeadDim = int64_t{1} << 14;
 constexpr int64_t kMaxFfnWidth = int64_t{1} << 22;

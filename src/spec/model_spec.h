@@ -11,6 +11,8 @@
 
 namespace lapidary {
 
+inline constexpr int64_t kMaxLayers = 2048;  // validate() refuses more; importers look before they allocate
+
 enum class Activation { gelu_tanh, silu };
 
 // How the angle of a rotary pair (i, i + Hd/2) grows with position. Frequency of pair i: theta^(-2i/Hd), then:
