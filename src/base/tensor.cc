@@ -41,7 +41,11 @@ std::span<const std::byte> TensorView::row(int64_t index) const {
   ensure(index >= 0 && index < rows(), ErrorCode::internal, "row {} of a tensor of shape {}", index,
          shape_text(shape));
   const size_t stride = row_bytes(dtype, static_cast<size_t>(columns()));
-  return bytes.subspan(static_cast<size_t>(index) * stride, stride);
+  const size_t begin = static_cast<size_t>(index) * stride;
+  ensure(begin <= bytes.size() && stride <= bytes.size() - begin, ErrorCode::internal,
+         "row {} of {} {}: expected {} bytes at {}, got a view of {}", index, dtype_name(dtype),
+         shape_text(shape), stride, begin, bytes.size());
+  return bytes.subspan(begin, stride);
 }
 
 std::vector<float> to_floats(const TensorView& view) {
