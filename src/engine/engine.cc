@@ -1,0 +1,156 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "engine/forward.h"
+#include "engine/kv_cache.h"
+#include "engine/weights.h"
+
+namespace lapidary {
+namespace {
+
+const ModelSpec& validated(const ModelSpec& spec) {
+  spec.validate();
+  return spec;
+}
+
+EngineOptions settled(const ModelSpec& spec, EngineOptions o) {
+  if (o.threads == 0) o.threads = usable_cores();
+  if (o.context == 0) o.context = spec.max_position;
+  ensure(o.chunk >= 1 && o.chunk <= 65536, ErrorCode::usage, "chunk: expected 1 to 65536 rows, got {}", o.chunk);
+  ensure(o.max_sequences >= 1 && o.max_sequences <= 65536, ErrorCode::usage, "max_sequences: expected 1 to 65536, got {}", o.max_sequences);
+  ensure(o.context >= 1 && o.context <= spec.max_position, ErrorCode::usage, "context: expected 1 to {} positions (the model's maximum), got {}",
+         spec.max_position, o.context);
+  o.chunk = std::max<int64_t>(1, std::min(o.chunk, o.context * o.max_sequences));
+  return o;
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point started = Clock::now();
+  ModelSpec spec;
+  EngineOptions options;
+  const kernels::Kernels& kernels;
+  Team team;
+  Weights weights;
+  KvCache cache;
+  Forward forward;
+  std::vector<StepRow> rows;      // of the step at hand
+  std::vector<int64_t> fed;       // tokens of each feed already in a step
+  std::vector<bool> named;        // sequences that a feed has named
+  double load_seconds = 0;
+  int64_t steps = 0, rows_run = 0;
+
+  Impl(const ModelSpec& s, const TensorSource& source, const EngineOptions& o)
+      : spec(validated(s)),
+        options(settled(spec, o)),
+        kernels(kernels::kernels()),
+        team(options.threads),
+        weights(load_weights(spec, source, team, o.on_load)),
+        cache(spec, options.kv_dtype, options.max_sequences, options.context, options.chunk),
+        forward(spec, weights, kernels, team, cache, options.chunk) {
+    rows.reserve(static_cast<size_t>(options.chunk));
+    fed.reserve(static_cast<size_t>(options.max_sequences));
+    named.resize(static_cast<size_t>(options.max_sequences));
+    load_seconds = std::chrono::duration<double>(Clock::now() - started).count();
+  }
+
+  void check(std::span<const Feed> feeds) {
+    std::fill(named.begin(), named.end(), false);
+    for (const Feed& feed : feeds) {
+      ensure(cache.is_open(feed.sequence), ErrorCode::usage, "sequence {} is not open", feed.sequence);
+      ensure(!named[static_cast<size_t>(feed.sequence)], ErrorCode::usage, "sequence {}: two feeds in one call, expected one", feed.sequence);
+      named[static_cast<size_t>(feed.sequence)] = true;
+      ensure(!feed.tokens.empty(), ErrorCode::usage, "sequence {}: no tokens to feed, expected at least one", feed.sequence);
+      const int64_t n = static_cast<int64_t>(feed.tokens.size()), cached = cache.length(feed.sequence);
+      ensure(n <= options.context - cached, ErrorCode::limit, "sequence {}: {} tokens after {} cached ones exceed the context of {} positions",
+             feed.sequence, n, cached, options.context);
+      for (int64_t i = 0; i < n; i++) {
+        const int32_t token = feed.tokens[static_cast<size_t>(i)];
+        ensure(token >= 0 && token < spec.vocab_size, ErrorCode::usage, "sequence {}: token {} is id {}, expected 0 to {}", feed.sequence, i,
+               token, spec.vocab_size - 1);
+      }
+    }
+  }
+
+  // Fills `rows` from the feeds in order; false when there is nothing left.
+  bool next_step(std::span<const Feed> feeds) {
+    rows.clear();
+    for (size_t f = 0; f < feeds.size(); f++) {
+      const Feed& feed = feeds[f];
+      const auto total = static_cast<int64_t>(feed.tokens.size());
+      const int64_t start = cache.length(feed.sequence);
+      const int64_t n = std::min(total - fed[f], options.chunk - static_cast<int64_t>(rows.size()));
+      for (int64_t i = 0; i < n; i++) {
+        const int64_t index = fed[f] + i;
+        const bool wanted = feed.want == Want::all || (feed.want == Want::last && index == total - 1);
+        rows.push_back({{feed.sequence, start + i}, feed.tokens[static_cast<size_t>(index)], wanted, f, index});
+      }
+      if (n > 0) cache.grow(feed.sequence, n);
+      fed[f] += n;
+    }
+    return !rows.empty();
+  }
+
+  void commit_step() {
+    for (size_t i = 0; i < rows.size();) {
+      size_t end = i;
+      while (end < rows.size() && rows[end].feed == rows[i].feed) end++;
+      cache.commit(rows[i].id.sequence, static_cast<int64_t>(end - i));
+      i = end;
+    }
+    steps++;
+    rows_run += static_cast<int64_t>(rows.size());
+  }
+};
+
+Engine::Engine(const ModelSpec& spec, const TensorSource& source, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(spec, source, options)) {}
+Engine::~Engine() = default;
+
+int32_t Engine::open() { return impl_->cache.open(); }
+
+void Engine::close(int32_t sequence) {
+  ensure(impl_->cache.is_open(sequence), ErrorCode::usage, "sequence {} is not open", sequence);
+  impl_->cache.close(sequence);
+}
+
+int64_t Engine::length(int32_t sequence) const {
+  ensure(impl_->cache.is_open(sequence), ErrorCode::usage, "sequence {} is not open", sequence);
+  return impl_->cache.length(sequence);
+}
+
+int64_t Engine::context() const { return impl_->options.context; }
+const ModelSpec& Engine::spec() const { return impl_->spec; }
+int Engine::threads() const { return impl_->team.size(); }
+
+void Engine::forward(std::span<const Feed> feeds, OnLogits on_logits, Probe* probe) {
+  impl_->check(feeds);
+  impl_->fed.assign(feeds.size(), 0);
+  while (impl_->next_step(feeds)) {
+    impl_->forward.run(impl_->rows, on_logits, probe);
+    impl_->commit_step();
+  }
+}
+
+EngineStats Engine::stats() const {
+  const Impl& i = *impl_;
+  return {.load_seconds = i.load_seconds,
+          .weight_bytes = i.weights.packed_bytes,
+          .mapped_bytes = i.weights.mapped_bytes,
+          .kv_bytes_in_use = i.cache.bytes_in_use(),
+          .kv_bytes_reserved = i.cache.bytes_reserved(),
+          .workspace_bytes = i.forward.workspace_bytes(),
+          .steps = i.steps,
+          .rows = i.rows_run};
+}
+
+std::string Engine::numeric_mode() const {
+  return fmt::format("exact, f32 accumulation, kv {}; {}", dtype_name(impl_->options.kv_dtype), impl_->kernels.name);
+}
+
+}  // namespace lapidary

@@ -1,0 +1,15 @@
+// The FFN verb: down(act(gate(x)) * up(x)), with experts beside it where the layer has them.
+#include "engine/forward.h"
+
+namespace lapidary {
+
+void Forward::ffn(int64_t index) {
+  const FfnSpec& f = *spec_.layers[static_cast<size_t>(index)].ffn;
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
+  norm(ws_.hidden, w.ffn_norm, ws_.normed);
+  project_gated(ws_.normed, w, f.activation);
+  project(ws_.gate, {{&w.down, &ws_.branch}});
+  if (f.moe) experts(index);
+}
+
+}  // namespace lapidary

@@ -1,0 +1,152 @@
+#include "engine/forward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace lapidary {
+
+// The whole model. Rows whose output nobody wants leave at the last layer that stores KV (keep_wanted_rows).
+void Forward::run(std::span<const StepRow> rows, OnLogits on_logits, Probe* probe) {
+  rows_.assign(rows.begin(), rows.end());
+  ids_.clear();
+  for (const StepRow& row : rows) ids_.push_back(row.id);
+  probe_ = probe;
+  embed();
+  per_layer_inputs();
+  turn_angles();
+  for (int64_t i = 0; i < spec_.n_layers() && !rows_.empty(); i++) layer(i);
+  if (last_owner_ < 0) keep_wanted_rows();
+  if (!rows_.empty()) head(on_logits);
+}
+
+void Forward::embed() {
+  const float scale = static_cast<float>(spec_.embed_scale);
+  for (int64_t r = 0; r < rows(); r++) {
+    weights_.token_embedding.gather(rows_[static_cast<size_t>(r)].token, {ws_.hidden.row(r), static_cast<size_t>(spec_.d_model)});
+    k_.scale(scale, spec_.d_model, ws_.hidden.row(r));
+  }
+}
+
+void Forward::layer(int64_t index) {
+  const LayerSpec& layer = spec_.layers[static_cast<size_t>(index)];
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
+  if (layer.attention) {
+    attention(index);
+    if (rows_.empty()) return;
+    residual(layer, w.post_attention_norm);
+  }
+  if (layer.ffn) {
+    ffn(index);
+    residual(layer, w.post_ffn_norm);
+  }
+  if (layer.ple) per_layer_embedding(index);
+  if (layer.layer_scalar) for_rows([&](int64_t r) { k_.scale(w.layer_scalar[0], spec_.d_model, ws_.hidden.row(r)); });
+  if (probe_) probe_->on_hidden(index, ids_, {ws_.hidden.row(0), static_cast<size_t>(rows() * spec_.d_model)});
+}
+
+// hidden += post_norm(branch); the norm is there in sandwich models only.
+void Forward::residual(const LayerSpec& layer, const std::vector<float>& post_norm) {
+  switch (layer.residual) {
+    case ResidualRule::add:
+      for_rows([&](int64_t r) {
+        if (!post_norm.empty()) k_.rms_norm(ws_.branch.row(r), post_norm.data(), eps_, spec_.d_model, ws_.branch.row(r));
+        k_.add(ws_.branch.row(r), spec_.d_model, ws_.hidden.row(r));
+      });
+  }
+}
+
+// Per layer: hidden += post_norm(output(gelu(gate(hidden)) * ple[layer])).
+void Forward::per_layer_embedding(int64_t index) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
+  const int64_t p = spec_.ple_dim;
+  project(ws_.hidden, {{&w.ple_gate, &ws_.gate}});
+  for_rows([&](int64_t r) { k_.gelu_gate(ws_.gate.row(r), ws_.ple.row(r) + index * p, p, ws_.gate.row(r)); });
+  project(ws_.gate, {{&w.ple_output, &ws_.branch}});
+  for_rows([&](int64_t r) {
+    k_.rms_norm(ws_.branch.row(r), w.ple_post_norm.data(), eps_, spec_.d_model, ws_.branch.row(r));
+    k_.add(ws_.branch.row(r), spec_.d_model, ws_.hidden.row(r));
+  });
+}
+
+// What every layer of a row will receive: (norm(projection(hidden) / sqrt(D)) + table[token] * sqrt(P)) / sqrt(2), P values a layer.
+void Forward::per_layer_inputs() {
+  if (!spec_.ple_dim) return;
+  const int64_t p = spec_.ple_dim, n_layers = spec_.n_layers(), width = n_layers * p;
+  const float projection_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec_.d_model)));
+  const float table_scale = static_cast<float>(std::sqrt(static_cast<double>(p))), both = static_cast<float>(std::sqrt(0.5));
+  project(ws_.hidden, {{&weights_.ple_projection, &ws_.ple}});
+  for (int64_t r = 0; r < rows(); r++) {
+    float* ple = ws_.ple.row(r);
+    float* table = ws_.ple_table.row(0);
+    weights_.ple_embedding.gather(rows_[static_cast<size_t>(r)].token, {table, static_cast<size_t>(width)});
+    k_.scale(projection_scale, width, ple);
+    for (int64_t i = 0; i < n_layers; i++) k_.rms_norm(ple + i * p, weights_.ple_norm.data(), eps_, p, ple + i * p);
+    k_.add_scaled(table, table_scale, width, ple);
+    k_.scale(both, width, ple);
+  }
+}
+
+void Forward::head(OnLogits on_logits) {
+  norm(ws_.hidden, weights_.output_norm, ws_.normed);
+  if (probe_) probe_->on_final_norm(ids_, {ws_.normed.row(0), static_cast<size_t>(rows() * spec_.d_model)});
+  const int64_t vocab = spec_.vocab_size;
+  for (int64_t first = 0; first < rows(); first += kHeadRows) {
+    const int64_t n = std::min(kHeadRows, rows() - first);
+    team_.parallel_for(weights_.head.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
+      k_.matmul(weights_.head, begin, end, ws_.normed.row(first), ws_.normed.width, n, ws_.logits.row(0), vocab);
+      if (spec_.logit_softcap == 0) return;
+      const int64_t from = begin * kernels::kLanes, to = std::min(end * kernels::kLanes, vocab);
+      for (int64_t r = 0; r < n; r++) k_.softcap(static_cast<float>(spec_.logit_softcap), to - from, ws_.logits.row(r) + from);
+    });
+    for (int64_t r = 0; r < n; r++) {
+      const StepRow& row = rows_[static_cast<size_t>(first + r)];
+      on_logits(row.feed, row.token_index, {ws_.logits.row(r), static_cast<size_t>(vocab)});
+    }
+  }
+}
+
+// ---- shared steps ----------------------------------------------------------------------------------------------------------------
+
+void Forward::for_rows(FunctionRef<void(int64_t)> f) {
+  constexpr int64_t kRowsWorthAThread = 4;  // below it, waking the team costs more than the work
+  team_.parallel_for(rows(), kRowsWorthAThread, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; r++) f(r);
+  });
+}
+
+void Forward::norm(const Workspace::Rows& from, const std::vector<float>& weight, const Workspace::Rows& to) {
+  for_rows([&](int64_t r) { k_.rms_norm(from.row(r), weight.data(), eps_, spec_.d_model, to.row(r)); });
+}
+
+void Forward::project(const Workspace::Rows& from, std::initializer_list<Job> jobs) {
+  int64_t panels = 0;
+  for (const Job& job : jobs) panels += job.weight->n_panels();
+  team_.parallel_for(panels, 1, [&](int64_t begin, int64_t end, int) {
+    int64_t start = 0;  // of this job among all panels
+    for (const Job& job : jobs) {
+      const int64_t first = std::max(begin - start, int64_t{0}), last = std::min(end - start, job.weight->n_panels());
+      if (first < last) k_.matmul(*job.weight, first, last, from.row(0), from.width, rows(), job.to->row(0), job.to->width);
+      start += job.weight->n_panels();
+    }
+  });
+}
+
+void Forward::gate_rows(Activation activation, const float* gate, const float* up, int64_t n, float* out) const {
+  switch (activation) {
+    case Activation::gelu_tanh: return k_.gelu_gate(gate, up, n, out);
+    case Activation::silu: return k_.silu_gate(gate, up, n, out);
+  }
+}
+
+void Forward::project_gated(const Workspace::Rows& from, const LayerWeights& w, Activation activation) {
+  team_.parallel_for(w.gate.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
+    k_.matmul(w.gate, begin, end, from.row(0), from.width, rows(), ws_.gate.row(0), ws_.gate.width);
+    k_.matmul(w.up, begin, end, from.row(0), from.width, rows(), ws_.up.row(0), ws_.up.width);
+    const int64_t first = begin * kernels::kLanes, last = std::min(end * kernels::kLanes, w.gate.n_outputs);
+    for (int64_t r = 0; r < rows(); r++)
+      gate_rows(activation, ws_.gate.row(r) + first, ws_.up.row(r) + first, last - first, ws_.gate.row(r) + first);
+  });
+}
+
+}  // namespace lapidary

@@ -1,0 +1,134 @@
+// One forward step: some rows of some sequences through the model. The verbs of a layer are in attention.cc, ffn.cc and experts.cc.
+// Symbols as in spec/model_spec.h; R = rows of the step (the engine's chunk at most).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/function_ref.h"
+#include "base/team.h"
+#include "engine/kv_cache.h"
+#include "engine/probe.h"
+#include "engine/weights.h"
+#include "kernels/kernels.h"
+#include "spec/model_spec.h"
+
+namespace lapidary {
+
+struct StepRow {
+  RowId id;
+  int32_t token = 0;
+  bool wanted = false;  // its logits are asked for
+  size_t feed = 0;      // which feed and token of it, for reporting
+  int64_t token_index = 0;
+};
+
+// Activation buffers, planned once from the widest layer. Every row of a buffer is `width` floats.
+struct Workspace {
+  struct Rows {
+    Buffer memory;
+    int64_t width = 0;
+    float* row(int64_t r) const { return memory.floats() + r * width; }
+  };
+  Rows hidden;           // [R, D] the residual stream
+  Rows normed;           // [R, D] input of a sublayer
+  Rows branch;           // [R, D] output of a sublayer
+  Rows queries;          // [R, H*Hd]
+  Rows keys, values;     // [R, K*Hd]
+  Rows attended;         // [R, H*Hd]
+  Rows gate, up;         // [R, F]
+  Rows ple;              // [R, L*P] per-layer embeddings of the rows
+  Rows ple_table;        // [1, L*P] one row of the table
+  Rows router;           // [R, E] probabilities
+  Rows expert_in;        // [R, D] normed rows, then the rows of one expert
+  Rows expert_rows;      // [R, D]
+  Rows expert_gate_up;   // [R, 2*Fe]
+  Rows expert_sum;       // [R, D]
+  Rows logits;           // [head rows, V]
+  Rows scratch;          // [threads, ...] queries and running values of one attention tile
+  std::vector<Rows> cosines, sines;  // one of each a rope: [R, Hd/2]
+  std::vector<int64_t> expert_row;   // [R] rows that chose the expert at hand
+  std::vector<float> expert_share;   // [R]
+  std::vector<float> choice;         // [R, E] share of each expert, 0 where not chosen
+  int64_t bytes() const;
+};
+
+class Forward {
+ public:
+  using OnLogits = FunctionRef<void(size_t feed, int64_t token_index, std::span<const float> logits)>;
+
+  Forward(const ModelSpec& spec, const Weights& weights, const kernels::Kernels& kernels, Team& team, KvCache& cache, int64_t max_rows);
+
+  // Rows of one sequence are neighbours in ascending positions, and their pages exist (KvCache::grow). Allocates nothing.
+  void run(std::span<const StepRow> rows, OnLogits on_logits, Probe* probe);
+  int64_t workspace_bytes() const { return ws_.bytes(); }
+
+  // Most logit rows held at once; more are reported in several rounds.
+  static constexpr int64_t kHeadRows = 16;
+  static constexpr int64_t kTileQueries = 12;  // queries of one attention tile
+
+ private:
+  struct Rope {
+    RopeSpec spec;
+    int64_t head_dim = 0;
+    std::vector<double> frequencies;  // [Hd/2]
+  };
+  struct Tile {  // neighbouring rows of one sequence and some query heads of one kv head
+    int64_t first_row, n_rows, kv_head, first_head, n_heads;
+  };
+
+  // forward.cc
+  void embed();
+  void layer(int64_t index);
+  void per_layer_embedding(int64_t index);
+  void residual(const LayerSpec& layer, const std::vector<float>& post_norm);
+  void head(OnLogits on_logits);
+  // attention.cc
+  void turn_angles();
+  void attention(int64_t index);
+  void write_kv(int64_t index);
+  void keep_wanted_rows();
+  void prepare_queries(int64_t index);
+  void plan_tiles(const AttentionSpec& a);
+  void attend_tile(const AttentionSpec& a, const Tile& tile, float* scratch);
+  void report_scores(int64_t index);
+  // ffn.cc, experts.cc
+  void ffn(int64_t index);
+  void per_layer_inputs();
+  void experts(int64_t index);
+  void choose_experts(const FfnSpec& f, const LayerWeights& w);
+  void run_expert(const FfnSpec& f, const LayerWeights& w, int64_t expert);
+
+  // Shared steps over rows.
+  int64_t rows() const { return static_cast<int64_t>(rows_.size()); }
+  void for_rows(FunctionRef<void(int64_t row)> f);
+  void norm(const Workspace::Rows& from, const std::vector<float>& weight, const Workspace::Rows& to);
+  struct Job {
+    const Panels* weight;
+    const Workspace::Rows* to;
+  };
+  // to[r] = weight · from[r] for every job: one pass of the team over the panels of all.
+  void project(const Workspace::Rows& from, std::initializer_list<Job> jobs);
+  // gate = act(gate·x) * up·x, both projections and the gating in one pass.
+  void project_gated(const Workspace::Rows& from, const LayerWeights& w, Activation activation);
+  void gate_rows(Activation activation, const float* gate, const float* up, int64_t n, float* out) const;
+
+  const ModelSpec& spec_;
+  const Weights& weights_;
+  const kernels::Kernels& k_;
+  Team& team_;
+  KvCache& cache_;
+  Workspace ws_;
+  float eps_;
+  int64_t last_owner_ = -1;           // after it, nobody reads the rows that nobody wants
+  std::vector<Rope> ropes_;
+  std::vector<size_t> rope_of_layer_;
+  std::vector<StepRow> rows_;
+  std::vector<RowId> ids_;            // of rows_, for the probe
+  std::vector<Tile> tiles_;
+  Probe* probe_ = nullptr;
+};
+
+}  // namespace lapidary

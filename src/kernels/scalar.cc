@@ -1,0 +1,161 @@
+// The meaning of every kernel, in plain loops. Slow, never deleted: the vector kernels must give these bits.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/half.h"
+#include "kernels/kernels.h"
+
+namespace lapidary::kernels::scalar {
+namespace {
+
+float fma(float a, float b, float c) { return std::fma(a, b, c); }
+
+// The larger; the second when they are equal or one is not a number (as the vector instruction answers).
+float larger(float a, float b) { return a > b ? a : b; }
+float smaller(float a, float b) { return a < b ? a : b; }
+
+// e^x within 1 ulp or so: 2^n times a polynomial on [-ln2/2, ln2/2] (coefficients of the Cephes library). Clamped to normal numbers.
+float exp(float x) {
+  x = smaller(larger(x, -87.33654f), 88.0f);
+  const float n = fma(x, 1.44269504f, 12582912.0f) - 12582912.0f;  // round to nearest by the bits that fall off
+  float r = fma(n, -0.693359375f, x);
+  r = fma(n, 2.12194440e-4f, r);
+  float p = 1.9875691500e-4f;
+  p = fma(p, r, 1.3981999507e-3f);
+  p = fma(p, r, 8.3334519073e-3f);
+  p = fma(p, r, 4.1665795894e-2f);
+  p = fma(p, r, 1.6666665459e-1f);
+  p = fma(p, r, 5.0000001201e-1f);
+  p = fma(p, r * r, r) + 1.0f;
+  return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+}
+
+// Polynomial for small arguments (Cephes), else by exp.
+float tanh(float x) {
+  const float a = std::fabs(x);
+  if (a < 0.625f) {
+    const float z = x * x;
+    float p = -5.70498872745e-3f;
+    p = fma(p, z, 2.06390887954e-2f);
+    p = fma(p, z, -5.37397155531e-2f);
+    p = fma(p, z, 1.33314422036e-1f);
+    p = fma(p, z, -3.33332819422e-1f);
+    return fma(p * z, x, x);
+  }
+  return std::copysign(1.0f - 2.0f / (exp(a + a) + 1.0f), x);
+}
+
+float gelu(float x) {
+  const float u = fma(0.044715f * x, x * x, x) * 1.5957691216f;  // 2 sqrt(2/π)
+  return x / (1.0f + exp(0.0f - u));
+}
+
+float silu(float x) { return x / (1.0f + exp(0.0f - x)); }
+
+// Sum of 16 lanes: l with l + 8, then + 4, + 2, + 1.
+float sum_lanes(float* lanes) {
+  for (int width = 8; width > 0; width /= 2)
+    for (int l = 0; l < width; l++) lanes[l] += lanes[l + width];
+  return lanes[0];
+}
+
+void matmul(const Panels& w, int64_t first, int64_t last, const float* x, int64_t ldx, int64_t m, float* y, int64_t ldy) {
+  for (int64_t n = first * kLanes; n < std::min(last * kLanes, w.n_outputs); n++) {
+    for (int64_t r = 0; r < m; r++) y[r * ldy + n] = 0;
+    for (int64_t k = 0; k < w.n_inputs; k++) {
+      const float weight = panel_weight(w, n, k);
+      for (int64_t r = 0; r < m; r++) y[r * ldy + n] = fma(x[r * ldx + k], weight, y[r * ldy + n]);
+    }
+  }
+}
+
+void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {
+  float lanes[kLanes] = {};
+  for (int64_t i = 0; i < n; i++) lanes[i % kLanes] = fma(x[i], x[i], lanes[i % kLanes]);
+  const float scale = 1.0f / std::sqrt(sum_lanes(lanes) / static_cast<float>(n) + eps);
+  for (int64_t i = 0; i < n; i++) y[i] = weight ? x[i] * scale * weight[i] : x[i] * scale;
+}
+
+void gelu_gate(const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i++) out[i] = gelu(gate[i]) * up[i];
+}
+
+void silu_gate(const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i++) out[i] = silu(gate[i]) * up[i];
+}
+
+void add(const float* x, int64_t n, float* h) {
+  for (int64_t i = 0; i < n; i++) h[i] = h[i] + x[i];
+}
+
+void add_scaled(const float* x, float s, int64_t n, float* h) {
+  for (int64_t i = 0; i < n; i++) h[i] = fma(s, x[i], h[i]);
+}
+
+void scale(float s, int64_t n, float* h) {
+  for (int64_t i = 0; i < n; i++) h[i] = h[i] * s;
+}
+
+void rotate(const float* cosines, const float* sines, int64_t half, float* head) {
+  for (int64_t i = 0; i < half; i++) {
+    const float a = head[i], b = head[i + half];
+    head[i] = fma(a, cosines[i], 0.0f - b * sines[i]);
+    head[i + half] = fma(b, cosines[i], a * sines[i]);
+  }
+}
+
+void softcap(float cap, int64_t n, float* z) {
+  for (int64_t i = 0; i < n; i++) z[i] = tanh(z[i] / cap) * cap;
+}
+
+void softmax(int64_t n, float* z) {
+  float best = -std::numeric_limits<float>::infinity();
+  for (int64_t i = 0; i < n; i++) best = larger(best, z[i]);
+  float lanes[kLanes] = {};
+  for (int64_t i = 0; i < n; i++) {
+    z[i] = exp(z[i] - best);
+    lanes[i % kLanes] += z[i];
+  }
+  const float total = sum_lanes(lanes);
+  for (int64_t i = 0; i < n; i++) z[i] = z[i] / total;
+}
+
+float stored(const void* base, bool bf16, int64_t index) {
+  return bf16 ? bf16_to_float(static_cast<const uint16_t*>(base)[index]) : static_cast<const float*>(base)[index];
+}
+
+void attend_one(const AttentionBlock& b, const float* q, float* max, float* sum, float* values) {
+  const int64_t padded = (b.head_dim + kLanes - 1) / kLanes * kLanes;
+  float p[kBlock] = {}, best = -std::numeric_limits<float>::infinity();
+  for (int j = b.lo; j < b.hi; j++) {
+    for (int64_t d = 0; d < b.head_dim; d++) p[j] = fma(q[d], stored(b.keys, b.bf16, d * kBlock + j), p[j]);
+    best = larger(best, p[j]);
+  }
+  best = larger(best, *max);
+  const float correction = exp(*max - best);
+  float lanes[kLanes] = {};
+  for (int j = b.lo; j < b.hi; j++) p[j] = exp(p[j] - best);
+  for (int l = 0; l < kLanes; l++) lanes[l] = p[l] + p[l + kLanes];
+  *max = best;
+  *sum = fma(*sum, correction, sum_lanes(lanes));
+  for (int64_t d = 0; d < padded; d++) {
+    float v = values[d] * correction;
+    for (int j = b.lo; j < b.hi; j++) v = fma(p[j], stored(b.values, b.bf16, j * padded + d), v);
+    values[d] = v;
+  }
+}
+
+void attend(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_queries, const AttentionState& state) {
+  const int64_t padded = (block.head_dim + kLanes - 1) / kLanes * kLanes;
+  for (int64_t i = 0; i < n_queries; i++)
+    attend_one(block, q + i * ldq, state.max + i, state.sum + i, state.values + i * padded);
+}
+
+}  // namespace
+
+const Kernels kTable{Isa::scalar, "scalar", matmul, rms_norm, gelu_gate, silu_gate, add, add_scaled, scale, rotate, softcap, softmax, attend};
+
+}  // namespace lapidary::kernels::scalar

@@ -1,0 +1,368 @@
+// Every kernel of every ISA that this machine has gives the bits of its twin in scalar.cc, over odd sizes; and scalar.cc gives the numbers.
+#include "kernels/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/blocks.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "base/rng.h"
+
+namespace lapidary::kernels {
+namespace {
+
+constexpr DType kWeightTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
+                                  DType::q5_1, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
+
+std::vector<float> normals(size_t n, uint64_t stream, float scale = 1) {
+  std::vector<float> x(n);
+  double squares = 0;
+  for (size_t i = 0; i < n; i++) squares += std::pow(x[i] = scale * normal(7, stream, i), 2);
+  EXPECT_TRUE(n < 8 || squares > 0) << "constant data cannot test anything";
+  return x;
+}
+
+std::vector<const Kernels*> fast_isas() {
+  std::vector<const Kernels*> found;
+  for (Isa isa : {Isa::avx2, Isa::avx512})
+    if (isa_available(isa)) found.push_back(&kernels(isa));
+  return found;
+}
+
+void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b, const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); i++)
+    ASSERT_EQ(std::memcmp(&a[i], &b[i], 4), 0) << what << ": element " << i << " is " << a[i] << ", scalar says " << b[i];
+}
+
+// Random rows of a weight type: floats from the normal distribution, blocks from random bytes whose values stay below 100.
+struct Weight {
+  std::vector<std::byte> bytes;
+  TensorView view;
+};
+
+std::vector<std::byte> random_block(DType dtype, uint64_t stream) {
+  const DTypeInfo& info = dtype_info(dtype);
+  std::vector<std::byte> block(info.block_bytes);
+  std::vector<float> values(info.block_elements);
+  for (uint64_t attempt = 0;; attempt++) {
+    for (size_t i = 0; i < block.size(); i++) block[i] = static_cast<std::byte>(philox(attempt, stream, i)[0]);
+    decode_row(dtype, block, values);
+    if (std::all_of(values.begin(), values.end(), [](float x) { return std::fabs(x) < 100; })) return block;
+  }
+}
+
+Weight random_weight(DType dtype, int64_t rows, int64_t columns) {
+  Weight w;
+  if (is_quantised(dtype)) {
+    const auto blocks = static_cast<uint64_t>(rows * columns) / dtype_info(dtype).block_elements;
+    for (uint64_t b = 0; b < blocks; b++) {
+      const auto block = random_block(dtype, b);
+      w.bytes.insert(w.bytes.end(), block.begin(), block.end());
+    }
+  } else {
+    for (float x : normals(static_cast<size_t>(rows * columns), 3)) {
+      const uint16_t h = dtype == DType::bf16 ? float_to_bf16(x) : float_to_f16(x);
+      const auto* p = dtype == DType::f32 ? reinterpret_cast<const std::byte*>(&x) : reinterpret_cast<const std::byte*>(&h);
+      w.bytes.insert(w.bytes.end(), p, p + (dtype == DType::f32 ? 4 : 2));
+    }
+  }
+  w.view = {dtype, {rows, columns}, w.bytes};
+  return w;
+}
+
+struct Packed {
+  std::vector<std::byte> bytes;
+  Panels panels;
+};
+
+Packed pack(const TensorView& view) {
+  Packed p;
+  p.panels = plan_panels(view);
+  p.bytes.resize(p.panels.bytes() + 64);
+  EXPECT_FALSE(pack_panels(view, p.panels, 0, p.panels.n_panels(), p.bytes.data()));
+  p.panels.data = p.bytes.data();
+  return p;
+}
+
+class EveryWeightType : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, EveryWeightType, ::testing::ValuesIn(kWeightTypes),
+                         [](const auto& test) { return std::string(dtype_name(test.param)); });
+
+TEST_P(EveryWeightType, PanelsHoldExactlyWhatTheBlocksDecodeTo) {
+  const Weight w = random_weight(GetParam(), 19, 512);
+  const Packed p = pack(w.view);
+  std::vector<float> row(512);
+  for (int64_t n = 0; n < 19; n++) {
+    decode_row(GetParam(), w.view.row(n), row);
+    for (int64_t k = 0; k < 512; k++) {
+      const float packed = panel_weight(p.panels, n, k);
+      ASSERT_EQ(std::memcmp(&packed, &row[static_cast<size_t>(k)], 4), 0) << "row " << n << ", column " << k;
+    }
+  }
+}
+
+TEST_P(EveryWeightType, MatmulGivesTheScalarBitsForAnyNumberOfRowsAndOutputs) {
+  for (const auto& [outputs, inputs] : {std::pair<int64_t, int64_t>{1, 256}, {17, 512}, {100, 768}}) {
+    const Weight w = random_weight(GetParam(), outputs, inputs);
+    const Packed p = pack(w.view);
+    for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 13, 101}) {
+      if (m > 7 && outputs > 17) continue;  // the plain loops are slow
+      const auto x = normals(static_cast<size_t>(m * (inputs + 3)), 5);
+      const auto size = static_cast<size_t>(m * outputs);
+      std::vector<float> expected(size, -1), got(size, -2);
+      scalar::kTable.matmul(p.panels, 0, p.panels.n_panels(), x.data(), inputs + 3, m, expected.data(), outputs);
+      for (const Kernels* k : fast_isas()) {
+        k->matmul(p.panels, 0, p.panels.n_panels(), x.data(), inputs + 3, m, got.data(), outputs);
+        expect_same_bits(got, expected, fmt::format("{} outputs, {} inputs, {} rows, {}", outputs, inputs, m, k->name));
+      }
+    }
+  }
+}
+
+TEST_P(EveryWeightType, MatmulOfSomePanelsTouchesOnlyTheirOutputs) {
+  const Weight w = random_weight(GetParam(), 70, 256);
+  const Packed p = pack(w.view);
+  const auto x = normals(256, 5);
+  std::vector<float> all(70), part(70, -7);
+  for (const Kernels* k : {&scalar::kTable, &kernels()}) {
+    k->matmul(p.panels, 0, 5, x.data(), 256, 1, all.data(), 70);
+    std::fill(part.begin(), part.end(), -7.0f);
+    k->matmul(p.panels, 1, 3, x.data(), 256, 1, part.data(), 70);
+    for (size_t n = 0; n < 70; n++) ASSERT_EQ(part[n], n >= 16 && n < 48 ? all[n] : -7.0f) << n;
+  }
+}
+
+TEST_P(EveryWeightType, ANumberThatIsNotFiniteIsFoundAndNamed) {
+  Weight w = random_weight(GetParam(), 3, 256);
+  if (is_quantised(GetParam())) {  // find a byte pair that makes the second row infinite: an f16 scale of all ones
+    const size_t row = row_bytes(GetParam(), 256);
+    for (size_t i = row; i < 2 * row; i++) w.bytes[i] = std::byte{0x7c};
+  } else {
+    const float bad = std::numeric_limits<float>::quiet_NaN();
+    const uint16_t half = GetParam() == DType::bf16 ? float_to_bf16(bad) : float_to_f16(bad);
+    if (GetParam() == DType::f32) std::memcpy(w.bytes.data() + 4 * (256 + 9), &bad, 4);
+    else std::memcpy(w.bytes.data() + 2 * (256 + 9), &half, 2);
+  }
+  const Panels plan = plan_panels(w.view);
+  std::vector<std::byte> out(plan.bytes());
+  const auto found = pack_panels(w.view, plan, 0, plan.n_panels(), out.data());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->row, 1);
+  if (!is_quantised(GetParam())) {
+    EXPECT_EQ(found->column, 9);
+  }
+}
+
+TEST(FloatPanels, TakeAnyNumberOfInputs) {
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (int64_t inputs : {1, 7, 96, 257, 300}) {
+      const Weight w = random_weight(dtype, 21, inputs);
+      const Packed p = pack(w.view);
+      const auto x = normals(static_cast<size_t>(9 * inputs), 5);
+      for (int64_t m : {1, 4, 9}) {
+        std::vector<float> expected(static_cast<size_t>(21 * m)), got(expected.size());
+        scalar::kTable.matmul(p.panels, 0, 2, x.data(), inputs, m, expected.data(), 21);
+        for (const Kernels* k : fast_isas()) {
+          k->matmul(p.panels, 0, 2, x.data(), inputs, m, got.data(), 21);
+          expect_same_bits(got, expected, fmt::format("{} {} inputs {} rows", dtype_name(dtype), inputs, m));
+        }
+      }
+    }
+}
+
+// ---- elementwise -----------------------------------------------------------------------------------------------------------------
+
+constexpr int64_t kSizes[] = {1, 15, 16, 17, 31, 64, 100, 257};
+
+TEST(Elementwise, EveryIsaGivesTheScalarBits) {
+  for (const Kernels* k : fast_isas())
+    for (int64_t n : kSizes) {
+      const auto size = static_cast<size_t>(n);
+      const auto x = normals(size, 1, 4), y = normals(size, 2, 3);
+      auto check = [&](const char* what, auto&& run) {
+        std::vector<float> a = y, b = y;
+        run(*k, a);
+        run(scalar::kTable, b);
+        expect_same_bits(a, b, fmt::format("{} of {}, {}", what, n, k->name));
+      };
+      check("gelu", [&](const Kernels& t, auto& out) { t.gelu_gate(x.data(), y.data(), n, out.data()); });
+      check("silu", [&](const Kernels& t, auto& out) { t.silu_gate(x.data(), y.data(), n, out.data()); });
+      check("add", [&](const Kernels& t, auto& out) { t.add(x.data(), n, out.data()); });
+      check("add_scaled", [&](const Kernels& t, auto& out) { t.add_scaled(x.data(), 0.37f, n, out.data()); });
+      check("scale", [&](const Kernels& t, auto& out) { t.scale(1.7f, n, out.data()); });
+      check("softcap", [&](const Kernels& t, auto& out) { t.softcap(3.0f, n, out.data()); });
+      check("softmax", [&](const Kernels& t, auto& out) { t.softmax(n, out.data()); });
+      check("norm", [&](const Kernels& t, auto& out) { t.rms_norm(x.data(), y.data(), 1e-6f, n, out.data()); });
+      check("norm without weight", [&](const Kernels& t, auto& out) { t.rms_norm(x.data(), nullptr, 1e-6f, n, out.data()); });
+      if (n % 2 == 0) {
+        check("rotate", [&](const Kernels& t, auto& out) { t.rotate(x.data(), x.data() + n / 2, n / 2, out.data()); });
+      }
+    }
+}
+
+double relative_error(double got, double expected) { return std::fabs(got - expected) / std::max(1e-30, std::fabs(expected)); }
+
+TEST(Elementwise, ActivationsAreFloatAccurateOverTheWholeRange) {
+  double worst_gelu = 0, worst_silu = 0, worst_cap = 0;
+  for (int i = -40000; i <= 40000; i++) {
+    const float x = static_cast<float>(i) * 5e-4f, one = 1;
+    float g, s, c = x;
+    scalar::kTable.gelu_gate(&x, &one, 1, &g);
+    scalar::kTable.silu_gate(&x, &one, 1, &s);
+    scalar::kTable.softcap(5, 1, &c);
+    const double d = x;
+    const double u = 2 * std::sqrt(2 / M_PI) * (d + 0.044715 * d * d * d);
+    if (d > -5) worst_gelu = std::max(worst_gelu, relative_error(g, d / (1 + std::exp(-u))));
+    worst_silu = std::max(worst_silu, relative_error(s, d / (1 + std::exp(-d))));
+    worst_cap = std::max(worst_cap, relative_error(c, 5 * std::tanh(d / 5)));
+  }
+  EXPECT_LT(worst_gelu, 4e-6);  // the exponent's rounding is magnified where gelu is tiny; 1e-7 absolute
+  EXPECT_LT(worst_silu, 1e-6);
+  EXPECT_LT(worst_cap, 5e-7);
+  float far[] = {-500, 500, -88.5f, 88.5f}, ones[] = {1, 1, 1, 1};
+  scalar::kTable.silu_gate(far, ones, 4, far);
+  EXPECT_NEAR(far[0], 0, 1e-30);
+  EXPECT_EQ(far[1], 500);
+}
+
+TEST(Elementwise, NormAndSoftmaxMatchDoubles) {
+  const auto x = normals(1000, 4, 2), w = normals(1000, 5);
+  std::vector<float> y(1000), p = x;
+  scalar::kTable.rms_norm(x.data(), w.data(), 1e-6f, 1000, y.data());
+  scalar::kTable.softmax(1000, p.data());
+  double squares = 0, total = 0;
+  for (float v : x) squares += double{v} * v, total += std::exp(double{v});
+  for (size_t i = 0; i < 1000; i++) {
+    EXPECT_NEAR(y[i], x[i] / std::sqrt(squares / 1000 + 1e-6) * w[i], 2e-6 * std::max(1.0f, std::fabs(y[i])));
+    EXPECT_NEAR(p[i], std::exp(double{x[i]}) / total, 1e-6);
+  }
+}
+
+// ---- attention -------------------------------------------------------------------------------------------------------------------
+
+struct AttentionCase {
+  int64_t head_dim, n_queries;
+  bool bf16;
+};
+
+class Attention : public ::testing::TestWithParam<AttentionCase> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
+                         ::testing::Values(AttentionCase{16, 1, false}, AttentionCase{24, 5, false}, AttentionCase{64, 3, true},
+                                           AttentionCase{256, 12, false}, AttentionCase{512, 8, true}, AttentionCase{32, 13, true}));
+
+struct Blocks {  // the keys and values of some blocks, in the cache's layout; whatever is not visible is poisoned with NaN
+  std::vector<std::vector<std::byte>> keys, values;
+};
+
+Blocks make_blocks(const AttentionCase& c, int64_t n_blocks, int64_t lo, int64_t hi, const std::vector<float>& k, const std::vector<float>& v) {
+  const int64_t padded = (c.head_dim + 15) / 16 * 16;
+  const size_t element = c.bf16 ? 2 : 4;
+  Blocks blocks;
+  auto put = [&](std::vector<std::byte>& to, int64_t index, float x) {
+    const uint16_t h = float_to_bf16(x);
+    std::memcpy(to.data() + static_cast<size_t>(index) * element, c.bf16 ? static_cast<const void*>(&h) : &x, element);
+  };
+  for (int64_t b = 0; b < n_blocks; b++) {
+    blocks.keys.emplace_back(static_cast<size_t>(c.head_dim * kBlock) * element, std::byte{0xff});
+    blocks.values.emplace_back(static_cast<size_t>(padded * kBlock) * element, std::byte{0xff});
+    for (int64_t j = std::max(lo, b * kBlock); j < std::min(hi, (b + 1) * kBlock); j++)
+      for (int64_t d = 0; d < c.head_dim; d++) {
+        put(blocks.keys.back(), d * kBlock + j % kBlock, k[static_cast<size_t>(j * c.head_dim + d)]);
+        put(blocks.values.back(), j % kBlock * padded + d, v[static_cast<size_t>(j * c.head_dim + d)]);
+      }
+  }
+  return blocks;
+}
+
+TEST_P(Attention, BlockwiseEqualsSoftmaxAndEveryIsaGivesTheScalarBits) {
+  const AttentionCase c = GetParam();
+  const int64_t n_blocks = 4, padded = (c.head_dim + 15) / 16 * 16, lo = 5, hi = 3 * kBlock + 17;
+  const auto q = normals(static_cast<size_t>(c.n_queries * c.head_dim), 1, 2 / std::sqrt(static_cast<float>(c.head_dim)));
+  const auto k = normals(static_cast<size_t>(n_blocks * kBlock * c.head_dim), 2), v = normals(k.size(), 3);
+  const Blocks blocks = make_blocks(c, n_blocks, lo, hi, k, v);
+  auto run = [&](const Kernels& table) {
+    const auto n = static_cast<size_t>(c.n_queries);
+    std::vector<float> max(n, -std::numeric_limits<float>::infinity()), sum(n), values(static_cast<size_t>(c.n_queries * padded));
+    for (int64_t b = 0; b < n_blocks; b++) {
+      const AttentionBlock block{blocks.keys[static_cast<size_t>(b)].data(), blocks.values[static_cast<size_t>(b)].data(), c.bf16, c.head_dim,
+                                 static_cast<int>(std::max(lo - b * kBlock, int64_t{0})), static_cast<int>(std::min(hi - b * kBlock, kBlock))};
+      table.attend(block, q.data(), c.head_dim, c.n_queries, {max.data(), sum.data(), values.data()});
+    }
+    std::vector<float> out;
+    for (int64_t i = 0; i < c.n_queries; i++)
+      for (int64_t d = 0; d < c.head_dim; d++) out.push_back(values[static_cast<size_t>(i * padded + d)] / sum[static_cast<size_t>(i)]);
+    return out;
+  };
+  const std::vector<float> scalar_out = run(scalar::kTable);
+  for (const Kernels* table : fast_isas()) expect_same_bits(run(*table), scalar_out, std::string(table->name));
+
+  auto rounded = [&](float x) { return c.bf16 ? bf16_to_float(float_to_bf16(x)) : x; };
+  for (int64_t i = 0; i < c.n_queries; i++) {
+    std::vector<double> s;
+    double total = 0;
+    for (int64_t j = lo; j < hi; j++) {
+      double dot = 0;
+      for (int64_t d = 0; d < c.head_dim; d++) dot += double{q[static_cast<size_t>(i * c.head_dim + d)]} * rounded(k[static_cast<size_t>(j * c.head_dim + d)]);
+      s.push_back(std::exp(dot));
+      total += s.back();
+    }
+    for (int64_t d = 0; d < c.head_dim; d++) {
+      double expected = 0;
+      for (int64_t j = lo; j < hi; j++) expected += s[static_cast<size_t>(j - lo)] / total * rounded(v[static_cast<size_t>(j * c.head_dim + d)]);
+      ASSERT_NEAR(scalar_out[static_cast<size_t>(i * c.head_dim + d)], expected, 3e-6) << "query " << i << ", element " << d;
+    }
+  }
+}
+
+TEST_P(Attention, AQuerysBitsDoNotDependOnTheOthersInTheCall) {
+  const AttentionCase c = GetParam();
+  const int64_t padded = (c.head_dim + 15) / 16 * 16;
+  const auto q = normals(static_cast<size_t>(c.n_queries * c.head_dim), 1);
+  const auto k = normals(static_cast<size_t>(kBlock * c.head_dim), 2), v = normals(k.size(), 3);
+  const Blocks blocks = make_blocks(c, 1, 0, kBlock, k, v);
+  const AttentionBlock block{blocks.keys[0].data(), blocks.values[0].data(), c.bf16, c.head_dim, 3, 30};
+  auto run = [&](int64_t first, int64_t n) {
+    std::vector<float> max(static_cast<size_t>(n), -std::numeric_limits<float>::infinity()), sum(max.size()), values(static_cast<size_t>(n * padded));
+    kernels().attend(block, q.data() + first * c.head_dim, c.head_dim, n, {max.data(), sum.data(), values.data()});
+    return values;
+  };
+  const auto together = run(0, c.n_queries);
+  for (int64_t i = 0; i < c.n_queries; i++) {
+    const auto alone = run(i, 1);
+    ASSERT_EQ(std::memcmp(alone.data(), together.data() + i * padded, static_cast<size_t>(c.head_dim) * 4), 0) << "query " << i;
+  }
+}
+
+// ---- choosing --------------------------------------------------------------------------------------------------------------------
+
+TEST(Dispatch, TheEnvironmentForcesAnIsaAndUnknownOnesAreRefusedByName) {
+  const char* before = std::getenv("LAPIDARY_ISA");
+  const std::string saved = before ? before : "";
+  setenv("LAPIDARY_ISA", "scalar", 1);
+  EXPECT_EQ(kernels().isa, Isa::scalar);
+  setenv("LAPIDARY_ISA", "sse9", 1);
+  try {
+    kernels();
+    FAIL() << "an unknown ISA was accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::unsupported);
+    EXPECT_NE(std::string(e.what()).find("got \"sse9\""), std::string::npos) << e.what();
+  }
+  if (!isa_available(Isa::avx512)) {
+    setenv("LAPIDARY_ISA", "avx512", 1);
+    EXPECT_THROW(kernels(), Error);
+  }
+  if (saved.empty()) unsetenv("LAPIDARY_ISA");
+  else setenv("LAPIDARY_ISA", saved.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace lapidary::kernels
