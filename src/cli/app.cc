@@ -1,0 +1,120 @@
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include <new>
+
+#include "base/error.h"
+#include "base/quote.h"
+#include "cli/commands.h"
+#include "cli/suggest.h"
+#include "cli/terminal.h"
+
+namespace lapidary {
+namespace {
+
+constexpr const char* kDescription =
+    "Lapidary runs and examines open language models: Gemma 4, Gemma 3 and Llama-style, on CPUs.";
+
+constexpr const char* kExamples = R"(MODEL is a Hugging Face folder, a GGUF file (the first part of a split set), or a name in the model cache,
+${LAPIDARY_CACHE:-${XDG_CACHE_HOME:-~/.cache}/lapidary}/models.
+
+Examples:
+  lapidary run smollm2-135m                              chat on the terminal
+  lapidary run smollm2-135m "Why is the sky blue?"       one answer
+  lapidary run --raw model.gguf "The capital of France is" -n 8
+  lapidary inspect ~/models/gemma-4-12b                  layers, parameters, KV bytes; reads headers only
+  lapidary tokenize smollm2-135m "Hello" --pieces
+  lapidary score smollm2-135m book.txt --json
+
+Exit codes: 0 fine, 1 failure, 2 wrong usage, 130 interrupted.)";
+
+void report(const std::string& message) {
+  write_err(fmt::format("{} {}\n", Style::for_fd(STDERR_FILENO).red("lapidary: error:"), message));
+}
+
+const CLI::App& chosen_command(const CLI::App& program) {
+  const auto chosen = program.get_subcommands();
+  return chosen.empty() ? program : *chosen.front();
+}
+
+std::vector<std::string> flag_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_fnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// What CLI11 could not place: an unknown flag, an unknown command, or a word too many.
+std::string describe_extra(const CLI::App& program) {
+  const CLI::App& command = chosen_command(program);
+  const std::vector<std::string> extras = program.remaining(true);
+  std::string word = extras.empty() ? "" : extras.front();
+  for (const std::string& extra : extras) {  // a flag says more than the value that came after it
+    if (extra.starts_with("-") && extra != "-") {
+      word = extra;
+      break;
+    }
+  }
+  const bool flag = word.starts_with("-");
+  std::vector<std::string> known = flag ? flag_names(command) : std::vector<std::string>{};
+  if (!flag && &command == &program) {
+    for (const CLI::App* sub : program.get_subcommands([](const CLI::App*) { return true; })) known.push_back(sub->get_name());
+  }
+  const std::string what = flag ? "unknown flag" : &command == &program ? "unknown command" : "unexpected argument";
+  std::string message = fmt::format("{} {}", what, lapidary::quoted(word));
+  if (const auto guess = nearest(word.substr(0, word.find('=')), known)) message += fmt::format("; did you mean {}?", *guess);
+  return message;
+}
+
+std::string describe(const CLI::ParseError& error, const CLI::App& program) {
+  if (error.get_name() == "ExtrasError") return describe_extra(program);
+  std::string message = error.what();
+  if (&chosen_command(program) == &program && error.get_name() == "RequiredError") message = "a command is required";
+  return message;
+}
+
+int parse_and_run(CLI::App& program, Action& action, int argc, const char* const* argv) {
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    program.exit(asked);
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    const CLI::App& command = chosen_command(program);
+    report(describe(error, program));
+    write_err(fmt::format("  lapidary {}--help says what there is\n",
+                          &command == &program ? "" : command.get_name() + " "));
+    return kExitUsage;
+  }
+  return action();
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv) {
+  try {
+    CLI::App program(kDescription, "lapidary");
+    program.set_version_flag("--version,-V", "lapidary " LAPIDARY_VERSION);
+    program.footer(kExamples);
+    program.require_subcommand(1);
+    program.get_formatter()->column_width(30);
+    Action action;
+    add_run_command(program, action);
+    add_inspect_command(program, action);
+    add_tokenize_command(program, action);
+    add_score_command(program, action);
+    return parse_and_run(program, action, argc, argv);
+  } catch (const Error& error) {
+    report(error.what());
+    return error.code() == ErrorCode::usage ? kExitUsage : kExitFailure;
+  } catch (const std::bad_alloc&) {
+    report("out of memory");
+  } catch (const std::exception& error) {
+    report(error.what());
+  }
+  return kExitFailure;
+}
+
+}  // namespace lapidary

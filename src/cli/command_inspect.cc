@@ -1,0 +1,52 @@
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include <boost/json.hpp>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/inspect.h"
+#include "cli/model_path.h"
+#include "cli/terminal.h"
+
+namespace lapidary {
+namespace {
+
+constexpr const char* kInspectExamples = R"(Reads headers and metadata only, so any size takes less than a second. A config.json alone will do.
+Pattern: S sliding, F full (global) attention, lower case where a layer reads another's KV.
+
+Examples:
+  lapidary inspect smollm2-135m
+  lapidary inspect gemma-4-E2B/config.json --layers
+  lapidary inspect model.gguf --kv-dtype f32 --json)";
+
+}  // namespace
+
+void add_inspect_command(CLI::App& program, Action& action) {
+  struct Flags {
+    std::string model;
+    InspectOptions options;
+    bool json = false;
+  };
+  CLI::App* command = program.add_subcommand("inspect", "Show a model's layers, parameters and KV bytes");
+  auto flags = std::make_shared<Flags>();
+  command->footer(kInspectExamples);
+  command->add_option("MODEL", flags->model, "Model: folder, GGUF file, config.json or name in the cache")->required();
+  command->add_flag("--layers", flags->options.every_layer, "One line for every layer");
+  command->add_option("--kv-dtype", flags->options.kv_dtype, "Count KV bytes in f32 or bf16 (default bf16)")
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  command->add_flag("--json", flags->json, "One JSON object");
+  command->callback([flags, &action] {
+    action = [flags] {
+      const Checkpoint checkpoint = open_checkpoint(resolve_model(flags->model, true));
+      if (flags->json) {
+        write_out(boost::json::serialize(inspect_json(checkpoint, flags->options)) + "\n");
+      } else {
+        write_out(inspect_text(checkpoint, flags->options, Style::for_fd(STDOUT_FILENO)));
+      }
+      return kExitOk;
+    };
+  });
+}
+
+}  // namespace lapidary

@@ -1,0 +1,126 @@
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include <boost/json.hpp>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/input.h"
+#include "cli/run_flags.h"
+#include "cli/terminal.h"
+
+namespace lapidary {
+namespace {
+
+constexpr const char* kRunExamples = R"(Without PROMPT on a terminal this is a conversation: /help lists its commands, Ctrl-C stops an answer, Ctrl-D leaves.
+Otherwise the prompt is read from standard input ("-" asks for that too); one newline at its end is dropped.
+
+Examples:
+  lapidary run smollm2-135m
+  lapidary run smollm2-135m "Name three colours." --system "Be brief." --temp 0.7 --seed 1
+  lapidary run --raw smollm2-135m "The capital of France is" -n 8 --stats
+  lapidary run --raw model.gguf - --stop "\n\n" --json < prompt.txt)";
+
+std::string prompt_text(const RunFlags& flags) {
+  if (flags.prompt && *flags.prompt != "-") return *flags.prompt;
+  std::string text = read_stdin();
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+std::vector<TokenId> prompt_ids(Runner& runner, const std::string& text) {
+  ensure(!text.empty(), ErrorCode::usage, "the prompt is empty");
+  if (!runner.conversation) return runner.model.tokenizer.prompt_ids(text);
+  runner.conversation->add("user", text);
+  return runner.conversation->prompt_ids();
+}
+
+boost::json::object answer_json(const Runner& runner, const Answer& answer) {
+  const RunStats stats = collect_stats(*runner.engine, runner.model.times, runner.sampling, answer);
+  const SamplingParams& sampling = runner.generation.sampling;
+  return {{"model", runner.model.checkpoint.path.string()},
+          {"mode", runner.conversation ? "chat" : "raw"},
+          {"text", answer.text},
+          {"ids", boost::json::value_from(answer.ids)},
+          {"finish_reason", finish_name(answer.finish)},
+          {"finish_detail", answer.reason},
+          {"prompt_tokens", answer.prompt_tokens},
+          {"completion_tokens", answer.ids.size()},
+          {"sampling",
+           {{"temperature", sampling.temperature},
+            {"top_k", sampling.top_k},
+            {"top_p", sampling.top_p},
+            {"min_p", sampling.min_p},
+            {"repeat_penalty", sampling.repetition_penalty},
+            {"frequency_penalty", sampling.frequency_penalty},
+            {"presence_penalty", sampling.presence_penalty},
+            {"seed", sampling.seed}}},
+          {"timings", timings_json(stats)},
+          {"memory", memory_json(stats)},
+          {"threads", stats.threads},
+          {"numeric_mode", stats.numeric_mode}};
+}
+
+int run_once(Runner& runner, const RunFlags& flags) {
+  const std::vector<TokenId> prompt = prompt_ids(runner, prompt_text(flags));
+  check_prompt(prompt, context_of(runner.model.checkpoint, flags.engine));
+  load(runner, flags);
+  const InterruptScope interrupts(true);
+  const Answer answer = answer_with(runner, prompt, !flags.json);
+  if (flags.json) write_out(boost::json::serialize(answer_json(runner, answer)) + "\n");
+  const Style style = Style::for_fd(STDERR_FILENO);
+  if (flags.stats) {
+    write_err(stats_table(collect_stats(*runner.engine, runner.model.times, runner.sampling, answer), style));
+  } else if (answer.finish == Finish::length && is_terminal(STDERR_FILENO)) {
+    write_err(style.dim(answer.reason == "-n" ? "[cut: -n allows more tokens]" : "[cut: the context is full]") + "\n");
+  }
+  return answer.finish == Finish::interrupted ? kExitInterrupted : kExitOk;
+}
+
+void check_flags(const RunFlags& flags) {
+  if (!flags.raw) return;
+  ensure(flags.chat.system.empty(), ErrorCode::usage, "--system belongs to a chat; --raw has none");
+  ensure(!flags.chat.think, ErrorCode::usage, "--think belongs to a chat; --raw has none");
+  ensure(flags.chat.template_file.empty(), ErrorCode::usage, "--chat-template belongs to a chat; --raw has none");
+}
+
+int run(const RunFlags& flags) {
+  check_flags(flags);
+  const bool interactive = !flags.prompt && is_terminal(STDIN_FILENO);
+  ensure(!interactive || !flags.json, ErrorCode::usage, "--json needs a PROMPT, or a prompt on standard input");
+  Runner runner = open_runner(flags);
+  if (!flags.raw) runner.conversation.emplace(runner.model.checkpoint, runner.model.tokenizer, flags.chat);
+  return interactive ? run_repl(runner, flags) : run_once(runner, flags);
+}
+
+void add_text_flags(CLI::App& command, RunFlags& flags) {
+  command.add_option("MODEL", flags.model, "Model: folder, GGUF file or name in the cache")->required();
+  command.add_option("PROMPT", flags.prompt, "Text for the model; - reads standard input");
+  command.add_flag("--raw", flags.raw, "Complete the text as it stands, without the chat template");
+  command.add_option("--system", flags.chat.system, "System message of the chat");
+  command.add_flag("--think,!--no-think", flags.chat.think, "Switch the template's enable_thinking on or off");
+  command.add_option("--chat-template", flags.chat.template_file, "Jinja file to use in place of the model's own template");
+  command.add_option("-n,--max-tokens", flags.max_tokens, "At most this many new tokens; 0: until the model stops (default 1024)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  command.add_option("--stop", flags.stops, "End the answer before this text; repeatable")->allow_extra_args(false);
+  command.add_flag("--ignore-eos", flags.ignore_eos, "Go on past the model's stop tokens");
+  command.add_flag("--show-special", flags.show_special, "Print special tokens too");
+  command.add_flag("--stats", flags.stats, "Say on stderr where the time and the bytes went");
+  command.add_flag("--json", flags.json, "One JSON object in place of the text");
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& program, Action& action) {
+  CLI::App* command = program.add_subcommand("run", "Chat with a model, or complete a text");
+  auto flags = std::make_shared<RunFlags>();
+  command->footer(kRunExamples);
+  add_text_flags(*command, *flags);
+  add_sampling_flags(*command, flags->sampling);
+  add_engine_flags(*command, flags->engine);
+  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace lapidary

@@ -1,0 +1,148 @@
+#include "cli/generate.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cli/load.h"
+#include "cli/stop_strings.h"
+
+namespace lapidary {
+
+class Session::TextOut {
+ public:
+  TextOut(const Tokenizer& tokenizer, const GenerationOptions& options, const Watcher& watcher, Answer& answer)
+      : decoder_(tokenizer, options.show_special), stops_(options.stop_texts), watcher_(watcher), answer_(answer) {}
+
+  void push(TokenId id) { emit(stops_.push(decoder_.push(id))); }
+  void finish() {
+    emit(stops_.push(decoder_.flush()));
+    emit(stops_.flush());
+  }
+  const std::optional<std::string>& stop() const { return stops_.found(); }
+
+ private:
+  void emit(std::string_view text) {
+    if (text.empty()) return;
+    answer_.text += text;
+    watcher_.on_text(text);
+  }
+
+  StreamDecoder decoder_;
+  StopMatcher stops_;
+  const Watcher& watcher_;
+  Answer& answer_;
+};
+
+namespace {
+
+void end(Answer& answer, Finish finish, std::string reason) {
+  answer.finish = finish;
+  answer.reason = std::move(reason);
+}
+
+}  // namespace
+
+std::string_view finish_name(Finish finish) {
+  switch (finish) {
+    case Finish::stop: return "stop";
+    case Finish::length: return "length";
+    case Finish::interrupted: return "interrupted";
+  }
+  fail(ErrorCode::internal, "finish {} has no name", static_cast<int>(finish));
+}
+
+void check_prompt(std::span<const TokenId> prompt, int64_t context) {
+  ensure(!prompt.empty(), ErrorCode::usage, "the prompt is empty: there is nothing to go on from");
+  ensure(static_cast<int64_t>(prompt.size()) <= context, ErrorCode::limit,
+         "the prompt has {} tokens, the context holds {}; shorten it or raise --context", prompt.size(), context);
+}
+
+Session::Session(Engine& engine, const Tokenizer& tokenizer, GenerationOptions options, int64_t chunk)
+    : engine_(engine),
+      tokenizer_(tokenizer),
+      options_(std::move(options)),
+      chunk_(chunk),
+      words_(std::min(tokenizer.vocab_size(), engine.spec().vocab_size)),
+      sequence_(engine.open()) {}
+
+void Session::reset() {
+  engine_.close(sequence_);
+  sequence_ = engine_.open();
+  fed_.clear();
+}
+
+void Session::reuse_or_reset(std::span<const TokenId> prompt) {
+  const bool goes_on = prompt.size() > fed_.size() && std::equal(fed_.begin(), fed_.end(), prompt.begin());
+  if (!goes_on && !fed_.empty()) reset();
+}
+
+TokenId Session::feed(std::span<const TokenId> tokens, Want want, Sampler& sampler, uint64_t step) {
+  TokenId sampled = -1;
+  const Feed feeds[] = {{sequence_, tokens, want}};
+  engine_.forward(feeds, [&](size_t, int64_t, std::span<const float> logits) {
+    sampled = sampler.sample(logits.first(static_cast<size_t>(words_)), step);
+  });
+  fed_.insert(fed_.end(), tokens.begin(), tokens.end());
+  return sampled;
+}
+
+// In pieces, so that a long prompt can be interrupted and followed; chunks never change the bits. False: interrupted.
+bool Session::prefill(std::span<const TokenId> prompt, Sampler& sampler, const Watcher& watcher, TokenId& first) {
+  std::span<const TokenId> rest = prompt.subspan(fed_.size());
+  const auto total = static_cast<int64_t>(rest.size());
+  while (!rest.empty()) {
+    if (watcher.interrupted()) return false;
+    const size_t n = std::min(rest.size(), static_cast<size_t>(chunk_));
+    first = feed(rest.first(n), n == rest.size() ? Want::last : Want::none, sampler, 0);
+    rest = rest.subspan(n);
+    watcher.on_prefill(total - static_cast<int64_t>(rest.size()), total);
+  }
+  return true;
+}
+
+void Session::decode(TokenId token, Sampler& sampler, TextOut& out, const Watcher& watcher, Answer& answer) {
+  const std::vector<TokenId>& stops = options_.stop_ids;
+  for (;;) {
+    if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
+      return end(answer, Finish::stop, tokenizer_.token_name(token));
+    }
+    answer.ids.push_back(token);
+    sampler.observe(token);
+    out.push(token);
+    if (out.stop()) return;
+    if (static_cast<int64_t>(answer.ids.size()) == options_.max_tokens) return end(answer, Finish::length, "-n");
+    if (engine_.length(sequence_) == engine_.context()) return end(answer, Finish::length, "context");
+    if (watcher.interrupted()) return end(answer, Finish::interrupted, "Ctrl-C");
+    token = feed({&token, 1}, Want::last, sampler, answer.ids.size());
+    ++answer.decode_steps;
+  }
+}
+
+Answer Session::answer(std::span<const TokenId> prompt, const Watcher& watcher) {
+  check_prompt(prompt, engine_.context());
+  reuse_or_reset(prompt);
+  Answer answer;
+  answer.prompt_tokens = static_cast<int64_t>(prompt.size());
+  answer.reused_tokens = static_cast<int64_t>(fed_.size());
+  Sampler sampler(options_.sampling, words_);
+  for (const TokenId id : prompt) sampler.observe(id);
+  TextOut out(tokenizer_, options_, watcher, answer);
+
+  const double start = now_seconds();
+  TokenId token = -1;
+  const bool ready = prefill(prompt, sampler, watcher, token);
+  const double first = now_seconds();
+  answer.prefill_seconds = first - start;
+  if (!ready) {
+    end(answer, Finish::interrupted, "Ctrl-C");
+    return answer;
+  }
+  decode(token, sampler, out, watcher, answer);
+  answer.decode_seconds = now_seconds() - first;
+  out.finish();
+  if (out.stop()) end(answer, Finish::stop, *out.stop());
+  answer.history = out.stop() ? answer.text : tokenizer_.decode(answer.ids, true);
+  return answer;
+}
+
+}  // namespace lapidary

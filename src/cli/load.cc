@@ -1,0 +1,71 @@
+#include "cli/load.h"
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+
+#include "base/error.h"
+#include "cli/model_path.h"
+#include "cli/terminal.h"
+#include "cli/text_assets.h"
+
+namespace lapidary {
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+  const auto group = "Engine";
+  command.add_option("--threads", flags.threads, "Threads (default: physical cores that this process may use)")
+      ->check(CLI::Range(1, 1024))
+      ->group(group);
+  command.add_option("--chunk", flags.chunk, "Rows of one prefill step; never changes the result (default 64)")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->group(group);
+  command.add_option("--context", flags.context, "Positions of a sequence (default: what the model was made for)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->group(group);
+  command.add_option("--kv-dtype", flags.kv_dtype, "Number format of the KV cache: f32 or bf16 (default f32)")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->group(group);
+}
+
+int64_t context_of(const Checkpoint& checkpoint, const EngineFlags& flags) {
+  const int64_t made_for = checkpoint.spec.max_position;
+  ensure(flags.context <= made_for, ErrorCode::usage, "--context {}: the model was made for at most {} positions", flags.context,
+         made_for);
+  return flags.context == 0 ? made_for : flags.context;
+}
+
+TextModel open_text_model(const std::string& model) {
+  const double start = now_seconds();
+  Checkpoint checkpoint = open_checkpoint(resolve_model(model, false));
+  const double opened = now_seconds();
+  Tokenizer tokenizer = make_tokenizer(checkpoint.text);
+  ensure(tokenizer.vocab_size() <= checkpoint.spec.vocab_size, ErrorCode::data,
+         "{}: the tokenizer has {} tokens, the model only {} rows of embeddings", checkpoint.path.string(),
+         tokenizer.vocab_size(), checkpoint.spec.vocab_size);
+  const LoadTimes times{opened - start, now_seconds() - opened, 0};
+  return {std::move(checkpoint), std::move(tokenizer), times};
+}
+
+std::unique_ptr<Engine> load_engine(const Checkpoint& checkpoint, const EngineFlags& flags, LoadTimes& times) {
+  ensure(checkpoint.tensors != nullptr, ErrorCode::usage, "{} holds no weights", checkpoint.path.string());
+  const double start = now_seconds();
+  Progress progress("loading");
+  auto show = [&](int64_t done, int64_t total) { progress.show(done, total, true); };
+  FunctionRef<void(int64_t, int64_t)> on_load(show);
+  EngineOptions options;
+  options.threads = flags.threads;
+  options.chunk = flags.chunk;
+  options.max_sequences = 1;
+  options.context = context_of(checkpoint, flags);
+  options.kv_dtype = flags.kv_dtype == "bf16" ? DType::bf16 : DType::f32;
+  options.on_load = &on_load;
+  auto engine = std::make_unique<Engine>(checkpoint.spec, *checkpoint.tensors, options);
+  times.engine_seconds += now_seconds() - start;
+  return engine;
+}
+
+}  // namespace lapidary

@@ -1,0 +1,46 @@
+// From MODEL to something that runs: flags of the engine, and the opening of checkpoint, tokenizer and engine with progress.
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/engine.h"
+#include "formats/checkpoint.h"
+#include "text/tokenizer.h"
+
+namespace lapidary {
+
+struct EngineFlags {
+  int threads = 0;
+  int64_t chunk = 64;
+  int64_t context = 0;
+  std::string kv_dtype = "f32";
+};
+void add_engine_flags(CLI::App& command, EngineFlags& flags);
+
+// Positions of one sequence: --context, or what the model was made for. Error(usage) when the flag asks for more than that.
+int64_t context_of(const Checkpoint& checkpoint, const EngineFlags& flags);
+
+struct LoadTimes {
+  double open_seconds = 0;       // headers, configuration
+  double tokenizer_seconds = 0;
+  double engine_seconds = 0;     // packing of the weights
+};
+
+struct TextModel {
+  Checkpoint checkpoint;
+  Tokenizer tokenizer;
+  LoadTimes times;
+};
+TextModel open_text_model(const std::string& model);
+
+// Packs the weights. One sequence, unless told otherwise. Adds its time to `times`.
+std::unique_ptr<Engine> load_engine(const Checkpoint& checkpoint, const EngineFlags& flags, LoadTimes& times);
+
+// Wall clock in seconds since some fixed moment.
+double now_seconds();
+
+}  // namespace lapidary

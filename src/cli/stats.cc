@@ -1,0 +1,110 @@
+#include "cli/stats.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <boost/json.hpp>
+
+#include "cli/numbers.h"
+#include "cli/table.h"
+#include "spec/tensor_table.h"
+
+namespace lapidary {
+namespace {
+
+// Of the weights that are not gathered by row: the share that one token reads (all but the experts that were not chosen).
+double touched_share(const ModelSpec& spec) {
+  double held = 0, read = 0;
+  for_each_tensor(spec, [&](const TensorInfo& info) {
+    if (info.gathered && !(spec.tied_head && info.slot.kind == TensorKind::token_embedding)) return;
+    const auto elements = static_cast<double>(element_count(info.shape, slot_name(info.slot)));
+    double share = 1;
+    if (info.slot.kind == TensorKind::expert_gate_up || info.slot.kind == TensorKind::expert_down) {
+      const MoeSpec& moe = *spec.layers[static_cast<size_t>(info.slot.layer)].ffn->moe;
+      share = static_cast<double>(moe.top_k) / static_cast<double>(moe.n_experts);
+    }
+    held += elements;
+    read += elements * share;
+  });
+  return held > 0 ? read / held : 1;
+}
+
+}  // namespace
+
+int64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;  // Linux counts in KiB
+}
+
+RunStats collect_stats(const Engine& engine, const LoadTimes& load, const std::string& sampling, const Answer& answer) {
+  RunStats stats;
+  stats.load = load;
+  stats.engine = engine.stats();
+  stats.weight_bytes_per_token =
+      static_cast<int64_t>(static_cast<double>(stats.engine.weight_bytes) * touched_share(engine.spec()));
+  stats.peak_rss_bytes = peak_rss_bytes();
+  stats.threads = engine.threads();
+  stats.numeric_mode = engine.numeric_mode();
+  stats.sampling = sampling;
+  stats.answer = answer;
+  return stats;
+}
+
+std::string stats_table(const RunStats& stats, const Style& style) {
+  const Answer& answer = stats.answer;
+  const int64_t prefilled = answer.prompt_tokens - answer.reused_tokens;
+  const double decode_rate = per_second(answer.decode_steps, answer.decode_seconds);
+  TextTable time({{"time", Align::left}, {"", Align::right}, {"", Align::left}});
+  time.add({"open the files", seconds_text(stats.load.open_seconds), ""});
+  time.add({"tokenizer", seconds_text(stats.load.tokenizer_seconds), ""});
+  time.add({"load and pack weights", seconds_text(stats.load.engine_seconds), ""});
+  std::string prefill = fmt::format("{} tokens, {} tok/s", grouped(prefilled),
+                                    rate_text(per_second(prefilled, answer.prefill_seconds)));
+  if (answer.reused_tokens > 0) prefill += fmt::format(" ({} more were in the cache)", grouped(answer.reused_tokens));
+  time.add({"prefill, first token", seconds_text(answer.prefill_seconds), prefill});
+  std::string decode = fmt::format("{} steps", grouped(answer.decode_steps));
+  if (answer.decode_steps > 0) {
+    const double bandwidth = decode_rate * static_cast<double>(stats.weight_bytes_per_token);
+    decode += fmt::format(", {} tok/s, {}/s of weights", rate_text(decode_rate), bytes_text(static_cast<int64_t>(bandwidth)));
+  }
+  time.add({"decode", seconds_text(answer.decode_seconds), decode});
+
+  const EngineStats& engine = stats.engine;
+  TextTable bytes({{"bytes", Align::left}, {"", Align::right}, {"", Align::left}});
+  bytes.add({"weights, packed", bytes_text(engine.weight_bytes),
+             fmt::format("{} read per token", bytes_text(stats.weight_bytes_per_token))});
+  bytes.add({"tables, mapped", bytes_text(engine.mapped_bytes), "one row read per token"});
+  bytes.add({"KV cache in use", bytes_text(engine.kv_bytes_in_use),
+             fmt::format("{} reserved as address space", bytes_text(engine.kv_bytes_reserved))});
+  bytes.add({"workspace", bytes_text(engine.workspace_bytes), ""});
+  bytes.add({"peak resident", bytes_text(stats.peak_rss_bytes), "mapped pages of the file included"});
+  return time.text(style) + bytes.text(style) +
+         style.dim(fmt::format("  {} threads; {}; {}", stats.threads, stats.numeric_mode, stats.sampling)) + "\n";
+}
+
+boost::json::object timings_json(const RunStats& stats) {
+  const Answer& answer = stats.answer;
+  const int64_t prefilled = answer.prompt_tokens - answer.reused_tokens;
+  return {{"open_s", stats.load.open_seconds},
+          {"tokenizer_s", stats.load.tokenizer_seconds},
+          {"load_s", stats.load.engine_seconds},
+          {"prefill_s", answer.prefill_seconds},
+          {"prefill_tokens", prefilled},
+          {"prefill_tokens_per_s", per_second(prefilled, answer.prefill_seconds)},
+          {"decode_s", answer.decode_seconds},
+          {"decode_steps", answer.decode_steps},
+          {"decode_tokens_per_s", per_second(answer.decode_steps, answer.decode_seconds)}};
+}
+
+boost::json::object memory_json(const RunStats& stats) {
+  return {{"weight_bytes", stats.engine.weight_bytes},
+          {"weight_bytes_per_token", stats.weight_bytes_per_token},
+          {"mapped_bytes", stats.engine.mapped_bytes},
+          {"kv_bytes_in_use", stats.engine.kv_bytes_in_use},
+          {"kv_bytes_reserved", stats.engine.kv_bytes_reserved},
+          {"workspace_bytes", stats.engine.workspace_bytes},
+          {"peak_rss_bytes", stats.peak_rss_bytes}};
+}
+
+}  // namespace lapidary
