@@ -28,7 +28,7 @@ class Reader {
   Reader(std::span<const std::byte> bytes, const std::string& file) : bytes_(bytes), file_(file) {}
 
   void enter(std::string where) { where_ = std::move(where); }
-  const std::string& where() const { return where_; }
+  std::string where() const { return fmt::format("{}: {}", file_, where_); }
   size_t position() const { return position_; }
   size_t remaining() const { return bytes_.size() - position_; }
 
@@ -293,7 +293,7 @@ uint64_t alignment_of(const Reader& in, const GgufFile& file) {
 
 // A tool that merges a split set leaves a count of 0 behind: one file.
 void read_split(const Reader& in, GgufFile& file) {
-  if (!file.has("split.count")) return;
+  if (!file.has("split.count") && !file.has("split.no")) return;
   const int64_t count = file.get_int("split.count");
   file.split_number = file.has("split.no") ? file.get_int("split.no") : 0;
   file.split_count = std::max<int64_t>(count, 1);
@@ -328,7 +328,7 @@ std::string_view type_text(const GgufValue& value) {
 const GgufValue& find(const GgufFile& file, std::string_view key, std::string_view expected) {
   const auto it = file.metadata.find(key);
   ensure(it != file.metadata.end(), ErrorCode::data,
-         "metadata {}: expected {}, got nothing: the key is missing", quoted(key), expected);
+         "{}: metadata {}: expected {}, got nothing: the key is missing", file.name, quoted(key), expected);
   return it->second;
 }
 

@@ -36,8 +36,8 @@ class Descriptor {
   int fd_;
 };
 
-int open_for_reading(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+int open_for_reading(const std::string& path, int flags = 0) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   if (fd < 0) fail_errno(path, "open", errno);
   return fd;
 }
@@ -51,7 +51,7 @@ struct stat status_of(int fd, const std::string& path) {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : name_(path.string()) {
-  const Descriptor file(open_for_reading(name_));
+  const Descriptor file(open_for_reading(name_, O_NONBLOCK));  // a pipe is refused below, not waited for
   const struct stat status = status_of(file.get(), name_);
   ensure(S_ISREG(status.st_mode), ErrorCode::io, "{}: expected a regular file, got {}", name_,
          S_ISDIR(status.st_mode) ? "a directory" : "a special file");
