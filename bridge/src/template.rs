@@ -1,0 +1,187 @@
+//! Chat templates, rendered as Hugging Face renders them. Templates come with model files and are not trusted: the work, the depth and
+//! the output of a render are bounded, and a template sees nothing but the values of its request.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Value};
+use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior};
+
+use crate::strftime::Moment;
+use crate::{data, json, python, Failure, Outcome};
+
+const NAME: &str = "chat template";
+const MAX_SOURCE: usize = 256 << 10;
+const MAX_REQUEST: usize = 64 << 20;
+const MAX_OUTPUT: usize = 64 << 20;
+
+// One unit is one instruction or 64 bytes of text made. The share that grows with the request lets long conversations through; the cap
+// ends an endless loop within a second.
+const BASE_FUEL: u64 = 500_000;
+const FUEL_PER_BYTE: u64 = 8;
+const MAX_FUEL: u64 = 8_000_000;
+const RECURSION: usize = 400;
+
+// Deeply nested source and values are walked by recursion inside the engine, so the work runs on a thread whose stack outlasts the
+// deepest nesting that MAX_SOURCE and MAX_FUEL can pay for. Only the pages that are touched take memory.
+const STACK: usize = 1 << 30;
+
+pub struct ChatTemplate {
+    environment: Arc<Environment<'static>>,
+}
+
+pub struct Request<'a> {
+    pub messages: &'a str,
+    pub tools: &'a str,
+    pub options: &'a str,
+    pub now: &'a str,
+}
+
+impl ChatTemplate {
+    pub fn new(source: &str) -> Outcome<ChatTemplate> {
+        if source.len() > MAX_SOURCE {
+            return Err(Failure::Limit(format!("{NAME}: {} bytes, the limit is {MAX_SOURCE}", source.len())));
+        }
+        let source = source.to_string();
+        let environment = on_deep_stack(move || build_environment(source))?;
+        Ok(ChatTemplate { environment: Arc::new(environment) })
+    }
+
+    pub fn render(&self, request: Request) -> Outcome<String> {
+        let size = request.messages.len() + request.tools.len() + request.options.len();
+        if size > MAX_REQUEST {
+            return Err(Failure::Limit(format!("{NAME}: a request of {size} bytes, the limit is {MAX_REQUEST}")));
+        }
+        let mut environment = (*self.environment).clone();
+        environment.set_fuel(Some((BASE_FUEL + FUEL_PER_BYTE * size as u64).min(MAX_FUEL)));
+        let Some(moment) = Moment::parse(request.now) else {
+            return data(format!("now: {:?} is not YYYY-MM-DDTHH:MM:SS", request.now));
+        };
+        environment.add_function("strftime_now", move |pattern: &str| {
+            moment.format(pattern).map_err(|d| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown directive {d}")))
+        });
+        let context = context(&request)?;
+        let text = on_deep_stack(move || {
+            let template = environment.get_template(NAME).map_err(failure)?;
+            template.render(context).map_err(failure)
+        })?;
+        if text.len() > MAX_OUTPUT {
+            return Err(Failure::Limit(format!("{NAME}: an output of {} bytes, the limit is {MAX_OUTPUT}", text.len())));
+        }
+        Ok(text)
+    }
+}
+
+impl Drop for ChatTemplate {
+    fn drop(&mut self) {
+        let mut environment = Environment::empty();
+        std::mem::swap(Arc::make_mut(&mut self.environment), &mut environment);
+        // A thread that cannot be had leaves the template where it is: leaking it is better than overflowing this stack.
+        let _ = on_deep_stack(move || {
+            drop(environment);
+            Ok(())
+        });
+    }
+}
+
+fn on_deep_stack<T: Send>(work: impl FnOnce() -> Outcome<T> + Send) -> Outcome<T> {
+    std::thread::scope(|scope| match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
+        Ok(thread) => thread.join().unwrap_or_else(|payload| Err(Failure::Internal(crate::panic_text(&*payload)))),
+        Err(error) => Err(Failure::Limit(format!("{NAME}: no thread to render on: {error}"))),
+    })
+}
+
+fn build_environment(source: String) -> Outcome<Environment<'static>> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.map_err(failure)?);
+    environment.set_undefined_behavior(UndefinedBehavior::Lenient);
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_recursion_limit(RECURSION);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(|out, state, value| match python::display(value)? {
+        Some(text) => {
+            charge(state, text.len())?;
+            out.write_str(&text).map_err(Error::from)
+        }
+        None => minijinja::escape_formatter(out, state, value),
+    });
+    environment.add_filter("tojson", tojson);
+    environment.add_filter("string", |value: &Value| -> Result<String, Error> {
+        Ok(python::display(value)?.unwrap_or_else(|| value.to_string()))
+    });
+    environment.add_function("raise_exception", |message: &str| -> Result<Value, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, message.to_string()))
+    });
+    environment.add_template_owned(NAME, source).map_err(failure)?;
+    Ok(environment)
+}
+
+fn charge(state: &State, bytes: usize) -> Result<(), Error> {
+    state.consume_fuel(bytes as u64 / 16)
+}
+
+/// `json.dumps` with transformers' defaults: no sorting, no escapes beyond JSON's own.
+fn tojson(state: &State, value: &Value, options: Kwargs) -> Result<Value, Error> {
+    let indent = match options.get::<Option<Value>>("indent")? {
+        None => None,
+        Some(v) if v.is_none() => None,
+        Some(v) if v.as_str().is_some() => v.as_str().map(str::to_string),
+        Some(v) => Some(" ".repeat(usize::try_from(v)?.min(64))),
+    };
+    let separators: Option<Vec<String>> = options.get("separators")?;
+    let (item_separator, key_separator) = match separators.as_deref() {
+        Some([item, key]) => (item.clone(), key.clone()),
+        Some(_) => return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators must be two strings")),
+        None => (if indent.is_some() { "," } else { ", " }.to_string(), ": ".to_string()),
+    };
+    let dump = python::Dump {
+        ensure_ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+        indent,
+        item_separator,
+        key_separator,
+        sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+    };
+    options.assert_all_used()?;
+    let text = dump.dump(value)?;
+    charge(state, text.len())?;
+    Ok(Value::from(text))
+}
+
+fn context(request: &Request) -> Outcome<Value> {
+    let parse = |what: &str, text: &str| json::parse(text).map_err(|e| Failure::Data(format!("{what}: {e}")));
+    let mut context: IndexMap<Value, Value> = IndexMap::new();
+    context.insert(Value::from("messages"), parse("messages", request.messages)?);
+    let tools = if request.tools.is_empty() { Value::from(()) } else { parse("tools", request.tools)? };
+    context.insert(Value::from("tools"), tools);
+    context.insert(Value::from("documents"), Value::from(()));
+    let options = parse("options", request.options)?;
+    if options.kind() != minijinja::value::ValueKind::Map {
+        return data("options: expected an object");
+    }
+    let keys = options.try_iter().map_err(|e| Failure::Internal(e.to_string()))?;
+    for key in keys {
+        if matches!(key.as_str(), Some("messages" | "tools")) {
+            return data(format!("options: {key:?} belongs beside the options, not in them"));
+        }
+        let value = options.get_item(&key).map_err(|e| Failure::Internal(e.to_string()))?;
+        context.insert(key, value);
+    }
+    Ok(Value::from_object(context))
+}
+
+/// Reason and line of the innermost error; what the engine wraps around it says less.
+fn failure(error: Error) -> Failure {
+    let mut text = error.detail().map_or_else(|| error.kind().to_string(), |d| d.to_string());
+    if let Some(line) = error.line() {
+        text = format!("{NAME}, line {line}: {text}");
+    } else {
+        text = format!("{NAME}: {text}");
+    }
+    let limit = error.kind() == ErrorKind::OutOfFuel || text.contains("recursion limit");
+    if limit {
+        return Failure::Limit(text);
+    }
+    Failure::Data(text)
+}

@@ -1,0 +1,16 @@
+// From the text parts of a checkpoint to a tokenizer.
+#pragma once
+
+#include "formats/checkpoint.h"
+#include "formats/gguf.h"
+#include "text/tokenizer.h"
+
+namespace lapidary {
+
+// The tokenizer.ggml.* keys of a GGUF file. Views point into the file's bytes.
+GgufVocabulary gguf_vocabulary(const GgufFile& file);
+
+// Error(not_found) when the checkpoint carries neither tokenizer.json nor a GGUF vocabulary.
+Tokenizer make_tokenizer(const TextAssets& text);
+
+}  // namespace lapidary
