@@ -16,6 +16,9 @@
 #include "base/rng.h"
 
 namespace lapidary::kernels {
+
+namespace avx512_emulated { extern const Kernels kTable; }  // emulated_avx512.cc
+
 namespace {
 
 constexpr DType kWeightTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
@@ -31,6 +34,7 @@ std::vector<float> normals(size_t n, uint64_t stream, float scale = 1) {
 
 std::vector<const Kernels*> fast_isas() {
   std::vector<const Kernels*> found;
+  if (isa_available(Isa::avx2)) found.push_back(&avx512_emulated::kTable);  // compiled for AVX2, so it needs that
   for (Isa isa : {Isa::avx2, Isa::avx512})
     if (isa_available(isa)) found.push_back(&kernels(isa));
   return found;
