@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the binary seeds of corpus/safetensors and corpus/gguf: small files that are right, so that fuzzing starts behind the magic."""
+"""Writes the binary seeds of corpus/{safetensors,gguf,import_gguf}: small files that are right, so that fuzzing starts behind the magic."""
 
 import json
+import math
 import pathlib
 import struct
 
@@ -70,6 +71,65 @@ LLAMA = [
     ("llama.attention.layer_norm_rms_epsilon", 6, 1e-5),
     ("llama.rope.freq_base", 6, 10000.0),
 ]
+
+
+def model(family, keys, shapes):
+    """A whole model of zeros: `keys` behind the family's name, `shapes` with the row length first."""
+    metadata = [("general.architecture", 8, family)] + [(f"{family}.{key}", kind, content) for key, kind, content in keys]
+    names = {name if name.endswith(".scale") else name + ".weight": shape for name, shape in shapes.items()}
+    zeros = {name: b"\0" * 4 * math.prod(shape) for name, shape in names.items()}
+    if "rope_freqs.weight" in zeros:
+        zeros["rope_freqs.weight"] = struct.pack(f"<{names['rope_freqs.weight'][0]}f", *[1.0] * names["rope_freqs.weight"][0])
+    return gguf(3, metadata + [("tokenizer.ggml.tokens", 9, (8, ["a", "b", "c", "d"]))],
+                [(name, shape, 0, zeros[name]) for name, shape in names.items()])
+
+
+def whole_llama():
+    shapes = {"token_embd": [8, 4], "output_norm": [8], "output": [8, 4]}
+    for layer in range(2):
+        part = {"attn_norm": [8], "attn_q": [8, 8], "attn_k": [8, 4], "attn_v": [8, 4], "attn_output": [8, 8], "ffn_norm": [8],
+                "ffn_gate": [8, 16], "ffn_up": [8, 16], "ffn_down": [16, 8]}
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in part.items()}
+    keys = [(key.removeprefix("llama."), kind, 2 if key == "llama.block_count" else content) for key, kind, content in LLAMA]
+    return model("llama", keys, shapes)
+
+
+def whole_gemma4():
+    """Sliding, global, and a sliding borrower; per-layer embeddings of 2, k_eq_v, two experts in separate tensors."""
+    shapes = {"token_embd": [4, 4], "output_norm": [4], "rope_freqs": [2], "per_layer_token_embd": [6, 4],
+              "per_layer_model_proj": [4, 6], "per_layer_proj_norm": [2]}
+    for layer, head in enumerate([2, 4, 2]):
+        part = {"attn_norm": [4], "attn_q": [4, 2 * head], "attn_k": [4, head], "attn_v": [4, head], "attn_q_norm": [head],
+                "attn_k_norm": [head], "attn_output": [2 * head, 4], "post_attention_norm": [4], "ffn_norm": [4], "ffn_gate": [4, 4],
+                "ffn_up": [4, 4], "ffn_down": [4, 4], "post_ffw_norm": [4], "post_ffw_norm_1": [4], "post_ffw_norm_2": [4],
+                "pre_ffw_norm_2": [4], "ffn_gate_inp": [4, 2], "ffn_gate_inp.scale": [4], "ffn_gate_exps": [4, 2, 2],
+                "ffn_up_exps": [4, 2, 2], "ffn_down_exps": [2, 4, 2], "ffn_down_exps.scale": [2], "inp_gate": [4, 2],
+                "proj": [2, 4], "post_norm": [4], "layer_output_scale": [1]}
+        if layer == 1:
+            del part["attn_v"]
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in part.items()}
+    keys = [("block_count", 4, 3), ("context_length", 4, 16), ("embedding_length", 4, 4), ("feed_forward_length", 4, 4),
+            ("attention.head_count", 4, 2), ("attention.head_count_kv", 9, (5, [1, 1, 1])), ("attention.key_length", 4, 4),
+            ("attention.key_length_swa", 4, 2), ("attention.sliding_window", 4, 3), ("attention.shared_kv_layers", 4, 1),
+            ("attention.sliding_window_pattern", 9, (7, [True, False, True])), ("attention.layer_norm_rms_epsilon", 6, 1e-6),
+            ("rope.freq_base", 6, 1e6), ("rope.freq_base_swa", 6, 1e4), ("embedding_length_per_layer_input", 4, 2),
+            ("expert_count", 4, 2), ("expert_used_count", 4, 1), ("expert_feed_forward_length", 4, 2),
+            ("final_logit_softcapping", 6, 30.0)]
+    return model("gemma4", keys, shapes)
+
+
+def whole_gemma3():
+    shapes = {"token_embd": [4, 4], "output_norm": [4]}
+    part = {"attn_norm": [4], "attn_qkv": [4, 8], "attn_q_norm": [2], "attn_k_norm": [2], "attn_output": [4, 4],
+            "post_attention_norm": [4], "ffn_norm": [4], "ffn_gate": [4, 4], "ffn_up": [4, 4], "ffn_down": [4, 4],
+            "post_ffw_norm": [4]}
+    shapes |= {f"blk.0.{name}": shape for name, shape in part.items()}
+    keys = [("block_count", 4, 1), ("context_length", 4, 16), ("embedding_length", 4, 4), ("feed_forward_length", 4, 4),
+            ("attention.head_count", 4, 2), ("attention.head_count_kv", 4, 1), ("attention.key_length", 4, 2),
+            ("attention.sliding_window", 4, 3), ("attention.layer_norm_rms_epsilon", 6, 1e-6), ("rope.freq_base", 6, 1e6)]
+    return model("gemma3", keys, shapes)
+
+
 SEEDS = {
     "safetensors/one_f32": safetensors({"w": ("F32", [2, 3], struct.pack("<6f", *range(6)))}),
     "safetensors/types": safetensors({
@@ -86,6 +146,9 @@ SEEDS = {
         ("f32", [4, 2], 0, b"\0" * 32), ("f16", [3], 1, b"\0" * 6), ("q8_0", [32, 2], 8, b"\0" * 68), ("q4_k", [256], 12, b"\0" * 144)], 64),
     "gguf/model": gguf(3, VOCABULARY + LLAMA, [("token_embd.weight", [8, 4], 0, b"\0" * 128), ("output_norm.weight", [8], 0, b"\0" * 32)]),
     "gguf/split": gguf(3, [("split.no", 2, 0), ("split.count", 2, 2), ("split.tensors.count", 5, 1)], []),
+    "import_gguf/llama": whole_llama(),
+    "import_gguf/gemma3": whole_gemma3(),
+    "import_gguf/gemma4": whole_gemma4(),
 }
 
 if __name__ == "__main__":
