@@ -47,6 +47,7 @@ constexpr Refused kRefused[] = {
     {"no_rope_layers", {}, ""},
     {"partial_rotary_factor", 1, ""},
     {"rotary_pct", 1, ""},
+    {"rope_interleaved", {}, ""},
     {"attention_multiplier", {}, ""},
     {"embedding_multiplier", 1, ""},
     {"residual_multiplier", 1, ""},

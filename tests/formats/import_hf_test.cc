@@ -341,6 +341,7 @@ TEST(ImportHf, RefusesSettingsThatNobodyFollows) {
       {"llama-tiny", "sliding_window", 4096},
       {"llama-tiny", "attention_sinks", 4},
       {"llama-tiny", "partial_rotary_factor", 0.5},
+      {"llama-tiny", "rope_interleaved", true},
       {"llama-tiny", "num_local_experts", 8},
       {"llama-tiny", "residual_multiplier", 0.22},
       {"llama-tiny", "final_logit_softcapping", 30.0},
