@@ -54,7 +54,7 @@ typedef struct lb_bpe {
   const lb_str* tokens;   // [n_tokens], index = id, distinct
   const uint8_t* kinds;   // [n_tokens], lb_kind
   size_t n_tokens;
-  const uint32_t* pairs;  // [n_merges][2], ids of left and right in order of rank; left + right must be a token
+  const uint32_t* merges;  // [n_merges][3], in order of rank: ids of left, right and of what they make
   size_t n_merges;
   int64_t unk_id;         // -1: none
   int32_t split;          // lb_split
@@ -89,6 +89,10 @@ void lb_template_free(lb_template* chat);
 // messages, options: JSON; tools: JSON or empty (none declared); now: "YYYY-MM-DDTHH:MM:SS" for strftime_now.
 lb_status lb_template_render(const lb_template* chat, lb_str messages, lb_str tools, lb_str options, lb_str now, lb_bytes* out,
                              lb_bytes* error);
+
+// The ids of the rendered request, with special tokens only where the template itself wrote them: what the request spells is text.
+lb_status lb_template_ids(const lb_template* chat, const lb_tokenizer* tokenizer, lb_str messages, lb_str tools, lb_str options, lb_str now,
+                          lb_ids* out, lb_bytes* error);
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,16 @@
 //! C interface: include/bridge.h says what each function promises. This file is the only one with pointers in it.
 
+mod bpe;
 mod json;
+mod model_json;
 mod pieces;
 mod python;
 mod template;
 mod strftime;
 mod tokenizer;
 mod tokenizer_json;
+mod veil;
+mod vocabulary;
 
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -55,7 +59,7 @@ pub struct LbBpe {
     tokens: *const LbStr,
     kinds: *const u8,
     n_tokens: usize,
-    pairs: *const [u32; 2],
+    merges: *const [u32; 3],
     n_merges: usize,
     unk_id: i64,
     split: i32,
@@ -89,6 +93,13 @@ impl LbBytes {
     fn owned(text: String) -> LbBytes {
         let mut bytes = std::mem::ManuallyDrop::new(text.into_bytes());
         LbBytes { data: bytes.as_mut_ptr(), size: bytes.len(), capacity: bytes.capacity() }
+    }
+}
+
+impl LbIds {
+    fn owned(ids: Vec<u32>) -> LbIds {
+        let mut ids = std::mem::ManuallyDrop::new(ids);
+        LbIds { data: ids.as_mut_ptr(), size: ids.len(), capacity: ids.capacity() }
     }
 }
 
@@ -158,7 +169,7 @@ pub unsafe extern "C" fn lb_tokenizer_from_bpe(bpe: *const LbBpe, out: *mut *mut
         Tokenizer::from_bpe(BpeSpec {
             tokens,
             kinds: slice(bpe.kinds, bpe.n_tokens),
-            pairs: slice(bpe.pairs, bpe.n_merges),
+            merges: slice(bpe.merges, bpe.n_merges),
             unk_id: u32::try_from(bpe.unk_id).ok(),
             split: bpe.split,
             prefix_space: bpe.prefix_space != 0,
@@ -182,10 +193,7 @@ pub unsafe extern "C" fn lb_tokenizer_encode(
     out: *mut LbIds,
     error: *mut LbBytes,
 ) -> i32 {
-    guarded(error, || (*tokenizer).encode(text.text("text")?, parse_special != 0), |ids| {
-        let mut ids = std::mem::ManuallyDrop::new(ids);
-        *out = LbIds { data: ids.as_mut_ptr(), size: ids.len(), capacity: ids.capacity() };
-    })
+    guarded(error, || (*tokenizer).encode(text.text("text")?, parse_special != 0), |ids| *out = LbIds::owned(ids))
 }
 
 #[no_mangle]
@@ -195,12 +203,13 @@ pub unsafe extern "C" fn lb_tokenizer_size(tokenizer: *const Tokenizer) -> usize
 
 #[no_mangle]
 pub unsafe extern "C" fn lb_tokenizer_token(tokenizer: *const Tokenizer, id: usize) -> LbToken {
-    let token = (*tokenizer).token(id);
+    let tokenizer = &*tokenizer;
+    let name = tokenizer.name(id);
     LbToken {
-        name: LbStr::borrowed(token.name.as_bytes()),
-        bytes: LbStr::borrowed(token.bytes),
-        kind: token.kind,
-        used: token.used as u8,
+        name: LbStr::borrowed(name.unwrap_or("").as_bytes()),
+        bytes: LbStr::borrowed(tokenizer.bytes(id)),
+        kind: tokenizer.kind(id),
+        used: name.is_some() as u8,
     }
 }
 
@@ -246,13 +255,30 @@ pub unsafe extern "C" fn lb_template_render(
     out: *mut LbBytes,
     error: *mut LbBytes,
 ) -> i32 {
-    let work = || {
-        (*chat).render(template::Request {
-            messages: messages.text("messages")?,
-            tools: tools.text("tools")?,
-            options: options.text("options")?,
-            now: now.text("now")?,
-        })
-    };
+    let work = || (*chat).render(&request(messages, tools, options, now)?);
     guarded(error, work, |text| *out = LbBytes::owned(text))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lb_template_ids(
+    chat: *const ChatTemplate,
+    tokenizer: *const Tokenizer,
+    messages: LbStr,
+    tools: LbStr,
+    options: LbStr,
+    now: LbStr,
+    out: *mut LbIds,
+    error: *mut LbBytes,
+) -> i32 {
+    let work = || (*chat).ids(&*tokenizer, &request(messages, tools, options, now)?);
+    guarded(error, work, |ids| *out = LbIds::owned(ids))
+}
+
+unsafe fn request<'a>(messages: LbStr, tools: LbStr, options: LbStr, now: LbStr) -> Outcome<template::Request<'a>> {
+    Ok(template::Request {
+        messages: messages.text("messages")?,
+        tools: tools.text("tools")?,
+        options: options.text("options")?,
+        now: now.text("now")?,
+    })
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value};
+use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior};
 
 use crate::strftime::Moment;
+use crate::tokenizer::Tokenizer;
+use crate::veil::Veil;
 use crate::{data, json, python, Failure, Outcome};
 
 const NAME: &str = "chat template";
@@ -28,6 +30,7 @@ const RECURSION: usize = 400;
 const STACK: usize = 1 << 30;
 
 pub struct ChatTemplate {
+    source: String,
     environment: Arc<Environment<'static>>,
 }
 
@@ -38,33 +41,60 @@ pub struct Request<'a> {
     pub now: &'a str,
 }
 
+impl Request<'_> {
+    fn size(&self) -> usize {
+        self.messages.len() + self.tools.len() + self.options.len()
+    }
+}
+
 impl ChatTemplate {
     pub fn new(source: &str) -> Outcome<ChatTemplate> {
         if source.len() > MAX_SOURCE {
             return Err(Failure::Limit(format!("{NAME}: {} bytes, the limit is {MAX_SOURCE}", source.len())));
         }
-        let source = source.to_string();
-        let environment = on_deep_stack(move || build_environment(source))?;
-        Ok(ChatTemplate { environment: Arc::new(environment) })
+        let owned = source.to_string();
+        let environment = on_deep_stack(move || build_environment(owned))?;
+        Ok(ChatTemplate { source: source.to_string(), environment: Arc::new(environment) })
     }
 
-    pub fn render(&self, request: Request) -> Outcome<String> {
-        let size = request.messages.len() + request.tools.len() + request.options.len();
-        if size > MAX_REQUEST {
-            return Err(Failure::Limit(format!("{NAME}: a request of {size} bytes, the limit is {MAX_REQUEST}")));
+    pub fn render(&self, request: &Request) -> Outcome<String> {
+        self.render_context(request, parse_request(request)?)
+    }
+
+    /// The ids of a rendered request. What the request says is text, also where it spells a special token; only what the template
+    /// itself writes can be one. Special spellings in the request are replaced by characters that nobody uses while the template runs.
+    pub fn ids(&self, tokenizer: &Tokenizer, request: &Request) -> Outcome<Vec<u32>> {
+        let context = parse_request(request)?;
+        let specials = tokenizer.special_tokens();
+        let used = [request.messages, request.tools, request.options, self.source.as_str()];
+        let veil = Veil::new(tokenizer, &specials, &used)?;
+        let (veiled, touched) = veil.cover(&context, false)?;
+        if !touched {
+            return tokenizer.encode_pieces(&self.render_context(request, context)?, |text| text.to_string());
         }
+        let plain = self.render_context(request, context.clone())?;
+        let mut text = self.render_context(request, veiled)?;
+        if veil.lift(&text) != plain {
+            // The template looks for special tokens in what it is given. Templates do that to cut old thoughts out of what the model
+            // said, so the model's own turns keep their spelling; everybody else's stay covered.
+            text = self.render_context(request, veil.cover(&context, true)?.0)?;
+        }
+        tokenizer.encode_pieces(&text, |piece| veil.lift(piece))
+    }
+
+    fn render_context(&self, request: &Request, context: IndexMap<Value, Value>) -> Outcome<String> {
+        let size = request.size() as u64;
         let mut environment = (*self.environment).clone();
-        environment.set_fuel(Some((BASE_FUEL + FUEL_PER_BYTE * size as u64).min(MAX_FUEL)));
+        environment.set_fuel(Some((BASE_FUEL + FUEL_PER_BYTE * size).min(MAX_FUEL)));
         let Some(moment) = Moment::parse(request.now) else {
             return data(format!("now: {:?} is not YYYY-MM-DDTHH:MM:SS", request.now));
         };
         environment.add_function("strftime_now", move |pattern: &str| {
             moment.format(pattern).map_err(|d| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown directive {d}")))
         });
-        let context = context(&request)?;
         let text = on_deep_stack(move || {
             let template = environment.get_template(NAME).map_err(failure)?;
-            template.render(context).map_err(failure)
+            template.render(Value::from_object(context)).map_err(failure)
         })?;
         if text.len() > MAX_OUTPUT {
             return Err(Failure::Limit(format!("{NAME}: an output of {} bytes, the limit is {MAX_OUTPUT}", text.len())));
@@ -149,26 +179,28 @@ fn tojson(state: &State, value: &Value, options: Kwargs) -> Result<Value, Error>
     Ok(Value::from(text))
 }
 
-fn context(request: &Request) -> Outcome<Value> {
+fn parse_request(request: &Request) -> Outcome<IndexMap<Value, Value>> {
+    if request.size() > MAX_REQUEST {
+        return Err(Failure::Limit(format!("{NAME}: a request of {} bytes, the limit is {MAX_REQUEST}", request.size())));
+    }
     let parse = |what: &str, text: &str| json::parse(text).map_err(|e| Failure::Data(format!("{what}: {e}")));
-    let mut context: IndexMap<Value, Value> = IndexMap::new();
+    let mut context = IndexMap::new();
     context.insert(Value::from("messages"), parse("messages", request.messages)?);
     let tools = if request.tools.is_empty() { Value::from(()) } else { parse("tools", request.tools)? };
     context.insert(Value::from("tools"), tools);
     context.insert(Value::from("documents"), Value::from(()));
     let options = parse("options", request.options)?;
-    if options.kind() != minijinja::value::ValueKind::Map {
+    if options.kind() != ValueKind::Map {
         return data("options: expected an object");
     }
-    let keys = options.try_iter().map_err(|e| Failure::Internal(e.to_string()))?;
-    for key in keys {
+    for key in options.try_iter().map_err(failure)? {
         if matches!(key.as_str(), Some("messages" | "tools")) {
-            return data(format!("options: {key:?} belongs beside the options, not in them"));
+            return data(format!("options: {key} belongs beside the options, not in them"));
         }
-        let value = options.get_item(&key).map_err(|e| Failure::Internal(e.to_string()))?;
+        let value = options.get_item(&key).map_err(failure)?;
         context.insert(key, value);
     }
-    Ok(Value::from_object(context))
+    Ok(context)
 }
 
 /// Reason and line of the innermost error; what the engine wraps around it says less.

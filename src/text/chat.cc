@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "text/bridge_call.h"
+#include "text/tokenizer_impl.h"
 
 namespace lapidary {
 namespace {
@@ -47,6 +48,18 @@ std::string ChatTemplate::render(const ChatRequest& request) const {
                            borrow(request.options_json), borrow(now), &text, &error),
         error);
   return take(text);
+}
+
+std::vector<TokenId> chat_ids(const ChatTemplate& chat, const Tokenizer& tokenizer,
+                              const ChatRequest& request) {
+  const std::string now = request.now ? *request.now : local_time_now();
+  lb_ids ids{};
+  lb_bytes error{};
+  check(
+      lb_template_ids(chat.impl_->handle.get(), tokenizer.impl_->handle.get(), borrow(request.messages_json),
+                      borrow(request.tools_json), borrow(request.options_json), borrow(now), &ids, &error),
+      error);
+  return tokenizer.impl_->with_bos(take(ids));
 }
 
 }  // namespace lapidary

@@ -4,13 +4,14 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/quote.h"
 #include "text/bridge_call.h"
 #include "text/token_index.h"
 
 namespace lapidary {
 namespace {
 
-using Pair = std::pair<uint32_t, uint32_t>;
+using Merge = std::array<uint32_t, 3>;  // ids of left, right and of what they make
 
 enum GgufType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
@@ -57,19 +58,22 @@ uint8_t kind_of(const GgufVocabulary& vocabulary, size_t id) {
   }
 }
 
-void merges_from_file(const GgufVocabulary& vocabulary, const TokenIndex& index, std::vector<Pair>& pairs) {
-  pairs.reserve(vocabulary.merges.size());
+void merges_from_file(const GgufVocabulary& vocabulary, const TokenIndex& index, std::vector<Merge>& merges) {
+  merges.reserve(vocabulary.merges.size());
+  std::string joined;
   for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
     const std::string_view merge = vocabulary.merges[rank];
     const size_t blank = merge.find(' ');
     ensure(blank != std::string_view::npos && merge.find(' ', blank + 1) == std::string_view::npos,
-           ErrorCode::data, "tokenizer.ggml.merges, entry {}: \"{}\" is not two tokens with a blank between",
-           rank, merge);
-    const uint32_t left = index.find(merge.substr(0, blank)), right = index.find(merge.substr(blank + 1));
-    ensure(left != TokenIndex::kNone && right != TokenIndex::kNone, ErrorCode::data,
-           "tokenizer.ggml.merges, entry {}: \"{}\" names a token that is not in the vocabulary", rank,
-           merge);
-    pairs.emplace_back(left, right);
+           ErrorCode::data, "tokenizer.ggml.merges, entry {}: {} is not two tokens with a blank between",
+           rank, quoted(merge));
+    const std::string_view left = merge.substr(0, blank), right = merge.substr(blank + 1);
+    joined.assign(left).append(right);
+    const Merge ids = {index.find(left), index.find(right), index.find(joined)};
+    ensure(std::find(ids.begin(), ids.end(), TokenIndex::kNone) == ids.end(), ErrorCode::data,
+           "tokenizer.ggml.merges, entry {}: {} needs a token that is not in the vocabulary", rank,
+           quoted(merge));
+    merges.push_back(ids);
   }
 }
 
@@ -98,14 +102,14 @@ std::vector<uint32_t> merge_order(const GgufVocabulary& vocabulary) {
 // tokens is one. Runs of newlines, blanks and tabs come first (they are atoms to SentencePiece), longest left
 // part first; then the rest in merge order, again longest left part first.
 void rebuild_merges(const GgufVocabulary& vocabulary, const std::vector<std::string_view>& tokens,
-                    const TokenIndex& index, std::vector<Pair>& pairs) {
+                    const TokenIndex& index, std::vector<Merge>& merges) {
   struct Run {
     size_t left, right;  // characters
     int kind;
-    Pair pair;
+    Merge merge;
   };
   std::vector<Run> runs;
-  std::vector<Pair> rest;
+  std::vector<Merge> rest;
   rest.reserve(2 * tokens.size());
   std::vector<uint64_t> prefix;
   for (const uint32_t id : merge_order(vocabulary)) {
@@ -120,9 +124,9 @@ void rebuild_merges(const GgufVocabulary& vocabulary, const std::vector<std::str
       const uint32_t right = index.find(token.substr(cut), index.part_hash(prefix, cut, token.size()));
       if (right == TokenIndex::kNone) continue;
       if (kind >= 0) {
-        runs.push_back({cut / unit, (token.size() - cut) / unit, kind, {left, right}});
+        runs.push_back({cut / unit, (token.size() - cut) / unit, kind, {left, right, id}});
       } else {
-        rest.emplace_back(left, right);
+        rest.push_back({left, right, id});
       }
     }
   }
@@ -131,9 +135,9 @@ void rebuild_merges(const GgufVocabulary& vocabulary, const std::vector<std::str
     if (a.right != b.right) return a.right > b.right;
     return a.kind < b.kind;
   });
-  pairs.reserve(runs.size() + rest.size());
-  for (const Run& run : runs) pairs.push_back(run.pair);
-  pairs.insert(pairs.end(), rest.begin(), rest.end());
+  merges.reserve(runs.size() + rest.size());
+  for (const Run& run : runs) merges.push_back(run.merge);
+  merges.insert(merges.end(), rest.begin(), rest.end());
 }
 
 void check_sizes(const GgufVocabulary& vocabulary) {
@@ -162,25 +166,27 @@ void apply_kind(const GgufVocabulary& vocabulary, BpeParts& parts) {
   const bool spiece = model == "llama" || model == "gemma4";
   if (spiece) {
     ensure(pre.empty() || pre == "default" || pre == model, ErrorCode::unsupported,
-           "tokenizer.ggml.pre is \"{}\", which is not known for tokenizer.ggml.model \"{}\"", pre, model);
+           "tokenizer.ggml.pre is {}, which is not known for tokenizer.ggml.model {}", quoted(pre),
+           quoted(model));
     ensure(!vocabulary.types.empty(), ErrorCode::data,
-           "tokenizer.ggml.token_type is missing; model \"{}\" needs it", model);
+           "tokenizer.ggml.token_type is missing; model {} needs it", quoted(model));
     parts.split = LB_SPLIT_SPIECE;
     parts.prefix_space = vocabulary.add_space_prefix.value_or(model == "llama");
     parts.adds_bos = vocabulary.add_bos.value_or(true) || model == "gemma4";
   } else if (model == "gpt2") {
     ensure(pre == "smollm" || pre == "llama-bpe", ErrorCode::unsupported,
-           "tokenizer.ggml.pre is \"{}\", expected smollm or llama-bpe with tokenizer.ggml.model \"gpt2\"",
-           pre);
+           "tokenizer.ggml.pre is {}, expected smollm or llama-bpe with tokenizer.ggml.model \"gpt2\"",
+           quoted(pre));
     ensure(!vocabulary.add_space_prefix.value_or(false), ErrorCode::unsupported,
            "tokenizer.ggml.add_space_prefix is true, which is not known for model \"gpt2\"");
     parts.split = pre == "smollm" ? LB_SPLIT_SMOLLM : LB_SPLIT_LLAMA3;
     parts.adds_bos = vocabulary.add_bos.value_or(pre == "llama-bpe");
   } else {
-    fail(ErrorCode::unsupported, "tokenizer.ggml.model is \"{}\", expected llama, gemma4 or gpt2", model);
+    fail(ErrorCode::unsupported, "tokenizer.ggml.model is {}, expected llama, gemma4 or gpt2", quoted(model));
   }
   ensure(!parts.adds_bos || vocabulary.bos_id, ErrorCode::data,
-         "tokenizer.ggml.bos_token_id is missing, but model \"{}\" wants a beginning-of-text token", model);
+         "tokenizer.ggml.bos_token_id is missing, but model {} wants a beginning-of-text token",
+         quoted(model));
 }
 
 int64_t unknown_id(const GgufVocabulary& vocabulary) {
@@ -214,11 +220,11 @@ BpeParts bpe_parts(const GgufVocabulary& vocabulary) {
   }
   const TokenIndex index(tokens);
   if (!vocabulary.merges.empty()) {
-    merges_from_file(vocabulary, index, parts.pairs);
+    merges_from_file(vocabulary, index, parts.merges);
   } else {
     ensure(vocabulary.model == "llama", ErrorCode::data,
-           "tokenizer.ggml.merges is missing; model \"{}\" needs it", vocabulary.model);
-    rebuild_merges(vocabulary, tokens, index, parts.pairs);
+           "tokenizer.ggml.merges is missing; model {} needs it", quoted(vocabulary.model));
+    rebuild_merges(vocabulary, tokens, index, parts.merges);
   }
   parts.unk_id = unknown_id(vocabulary);
   return parts;

@@ -3,9 +3,9 @@
 
 #include <bridge.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "text/tokenizer.h"
@@ -13,9 +13,9 @@
 namespace lapidary {
 
 struct BpeParts {
-  std::vector<lb_str> tokens;                        // views into the vocabulary, or into `respelt`
-  std::vector<uint8_t> kinds;                        // lb_kind
-  std::vector<std::pair<uint32_t, uint32_t>> pairs;  // ids of left and right, by rank
+  std::vector<lb_str> tokens;                   // [V]: views into the vocabulary, or into `respelt`
+  std::vector<uint8_t> kinds;                   // [V]: lb_kind
+  std::vector<std::array<uint32_t, 3>> merges;  // by rank: ids of left, right and of what they make
   int64_t unk_id = -1;
   lb_split split = LB_SPLIT_SPIECE;
   bool prefix_space = false;

@@ -25,12 +25,14 @@ class TokenIndex {
   uint64_t part_hash(const std::vector<uint64_t>& prefix, size_t from, size_t to) const;
 
  private:
-  size_t slot(uint64_t hash) const { return (hash * 0x9E3779B97F4A7C15u) >> shift_; }
+  struct Slot {
+    uint32_t tag;  // part of the hash: a miss rarely has to read a spelling
+    uint32_t id;
+  };
 
   const std::vector<std::string_view>& tokens_;
-  std::vector<uint32_t> slots_;   // [2^k]: id or kNone
+  std::vector<Slot> slots_;       // [2^k]; id kNone: free
   std::vector<uint64_t> powers_;  // [longest token + 1]
-  int shift_;
 };
 
 }  // namespace lapidary

@@ -111,13 +111,13 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json, std::optional<in
 
 Tokenizer Tokenizer::from_gguf(const GgufVocabulary& vocabulary) {
   const BpeParts parts = bpe_parts(vocabulary);
-  static_assert(sizeof(parts.pairs[0]) == 2 * sizeof(uint32_t));
+  static_assert(sizeof(parts.merges[0]) == 3 * sizeof(uint32_t));
   lb_bpe bpe{};
   bpe.tokens = parts.tokens.data();
   bpe.kinds = parts.kinds.data();
   bpe.n_tokens = parts.tokens.size();
-  bpe.pairs = parts.pairs.empty() ? nullptr : &parts.pairs.front().first;
-  bpe.n_merges = parts.pairs.size();
+  bpe.merges = parts.merges.empty() ? nullptr : parts.merges.front().data();
+  bpe.n_merges = parts.merges.size();
   bpe.unk_id = parts.unk_id;
   bpe.split = parts.split;
   bpe.prefix_space = parts.prefix_space ? 1 : 0;

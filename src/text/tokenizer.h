@@ -1,5 +1,6 @@
-// Text ↔ token ids. One object whether the vocabulary came from tokenizer.json or from a GGUF file: the Hugging Face tokenizer
-// library behind bridge/. Immutable after construction and safe to share between threads.
+// Text ↔ token ids. One object whether the vocabulary came from tokenizer.json or from a GGUF file: the
+// Hugging Face tokenizer library behind bridge/. Immutable after construction and safe to share between
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +13,29 @@
 
 namespace lapidary {
 
+class ChatTemplate;
+struct ChatRequest;
+
 using TokenId = int32_t;
 
 // tokenizer.ggml.* of a GGUF file, as views. docs/formats.md says how each model kind becomes a tokenizer.
 struct GgufVocabulary {
-  std::string model;                         // "llama", "gemma4", "gpt2"
-  std::string pre;                           // "smollm", "llama-bpe", ...; empty when absent
-  std::vector<std::string_view> tokens;      // [V]
-  std::vector<int64_t> types;                // [V]: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; may be empty
-  std::vector<double> scores;                // [V]; may be empty
-  std::vector<std::string_view> merges;      // "left right"; empty for SentencePiece vocabularies
+  std::string model;                     // "llama", "gemma4", "gpt2"
+  std::string pre;                       // "smollm", "llama-bpe", ...; empty when absent
+  std::vector<std::string_view> tokens;  // [V]
+  std::vector<int64_t>
+      types;  // [V]: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; may be empty
+  std::vector<double> scores;            // [V]; may be empty
+  std::vector<std::string_view> merges;  // "left right"; empty for SentencePiece vocabularies
   std::optional<int64_t> bos_id, eos_id, unk_id, pad_id;
   std::optional<bool> add_bos, add_space_prefix;
 };
 
 class Tokenizer {
  public:
-  // Both throw Error(data / unsupported). Both end in a self-check: known text must encode without unknown tokens and decode back.
-  // `bos_id`: of the model's configuration, when known; the BOS rule of prompt_ids() rests on it and on the file's own settings.
+  // Both throw Error(data / unsupported). Both end in a self-check: known text must encode without unknown
+  // tokens and decode back. `bos_id`: of the model's configuration, when known; the BOS rule of prompt_ids()
+  // rests on it and on the file's own settings.
   static Tokenizer from_json(std::string_view tokenizer_json, std::optional<int64_t> bos_id = {},
                              std::string_view tokenizer_config_json = {});
   static Tokenizer from_gguf(const GgufVocabulary& vocabulary);
@@ -39,12 +45,13 @@ class Tokenizer {
   ~Tokenizer();
 
   // Strict: Error(data) with the byte offset when `text` is not UTF-8. No BOS is added here.
-  // parse_special: spellings of special tokens become those tokens; without, they are ordinary text (users cannot forge turns).
+  // parse_special: spellings of special tokens become those tokens; without, they are ordinary text (users
+  // cannot forge turns).
   std::vector<TokenId> encode(std::string_view text, bool parse_special) const;
   // Replaces each maximal invalid part by U+FFFD first.
   std::vector<TokenId> encode_lossy(std::string_view bytes, bool parse_special) const;
-  // What the model must be fed for a raw prompt: the text with exactly one BOS in front where the model wants one, none added if the
-  // ids already start with it. The one place where the BOS rule lives.
+  // What the model must be fed for a raw prompt: the text with exactly one BOS in front where the model wants
+  // one, none added if the ids already start with it. The one place where the BOS rule lives.
   std::vector<TokenId> prompt_ids(std::string_view text, bool parse_special = true) const;
   // The same rule for a rendered chat template, which may print its own BOS. Specials are always parsed.
   std::vector<TokenId> template_ids(std::string_view rendered) const;
@@ -53,14 +60,15 @@ class Tokenizer {
   std::string decode_bytes(std::span<const TokenId> ids, bool show_special) const;
   // The same as valid UTF-8 (invalid parts → U+FFFD).
   std::string decode(std::span<const TokenId> ids, bool show_special) const;
-  std::string token_bytes(TokenId id) const;   // with specials shown
-  std::string token_name(TokenId id) const;    // spelling in the vocabulary, for reports
+  std::string token_bytes(TokenId id) const;  // with specials shown
+  std::string token_name(TokenId id) const;   // spelling in the vocabulary, for reports
   std::optional<TokenId> find(std::string_view token) const;
   bool is_special(TokenId id) const;
   int64_t vocab_size() const;
   std::optional<TokenId> bos_id() const;
   bool adds_bos() const;
-  // End-of-turn tokens found by their spelling among the vocabulary's special tokens (<turn|>, <end_of_turn>, <|im_end|>, <|eot_id|>,
+  // End-of-turn tokens found by their spelling among the vocabulary's special tokens (<turn|>, <end_of_turn>,
+  // <|im_end|>, <|eot_id|>,
   // <|tool_response>, ...). `</s>` of Gemma 4 is ordinary text and never here.
   std::vector<TokenId> turn_end_ids() const;
 
@@ -69,9 +77,11 @@ class Tokenizer {
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
   friend class StreamDecoder;
+  friend std::vector<TokenId> chat_ids(const ChatTemplate&, const Tokenizer&, const ChatRequest&);
 };
 
-// Turns ids into text as they arrive; holds back bytes that do not yet form a whole character. REQUIRES: the tokenizer outlives it.
+// Turns ids into text as they arrive; holds back bytes that do not yet form a whole character. REQUIRES: the
+// tokenizer outlives it.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool show_special = false);
