@@ -90,7 +90,7 @@ TEST_P(Bits, ChunksAndThreads) {
 TEST_P(Bits, OneTokenACallAndPiecesOfSeven) {
   for (size_t kv = 0; kv < kKvTypes.size(); ++kv) {
     for (const size_t piece : {size_t{1}, size_t{7}})
-      expect_same_bits(run({.kv_dtype = kKvTypes[kv]}, piece), reference[kv],
+      expect_same_bits(run({.threads = 1, .kv_dtype = kKvTypes[kv]}, piece), reference[kv],
                        fmt::format("calls of {} tokens", piece));
   }
 }
@@ -98,7 +98,7 @@ TEST_P(Bits, OneTokenACallAndPiecesOfSeven) {
 TEST_P(Bits, CachedIsUncached) {
   const auto vocab = static_cast<size_t>(checkpoint.spec.vocab_size);
   for (size_t kv = 0; kv < kKvTypes.size(); ++kv) {
-    Engine engine(checkpoint.spec, *checkpoint.tensors, {.kv_dtype = kKvTypes[kv]});
+    Engine engine(checkpoint.spec, *checkpoint.tensors, {.threads = 1, .kv_dtype = kKvTypes[kv]});
     for (size_t n = 1; n <= tokens.size(); ++n) {
       const int32_t sequence = engine.open();  // nothing is cached: all n tokens are computed again
       const std::vector<float> last = feed_last(engine, sequence, std::span(tokens).first(n));
@@ -111,7 +111,7 @@ TEST_P(Bits, CachedIsUncached) {
 // Rows that nobody wants leave early; those that stay must not notice.
 TEST_P(Bits, UnwantedRowsChangeNothing) {
   const auto vocab = static_cast<size_t>(checkpoint.spec.vocab_size);
-  Engine engine(checkpoint.spec, *checkpoint.tensors, {.chunk = 5});
+  Engine engine(checkpoint.spec, *checkpoint.tensors, {.threads = 1, .chunk = 5});
   for (const size_t silent : {size_t{1}, size_t{6}, size_t{20}}) {
     const int32_t sequence = engine.open();
     int reported = 0;
@@ -132,7 +132,8 @@ TEST_P(Bits, BatchesOfOneToEight) {
     Engine single(checkpoint.spec, *checkpoint.tensors, {.threads = 1, .kv_dtype = kv});
     for (const Tokens& prompt : prompts) alone.push_back(run_alone(single, prompt));
     for (const int64_t chunk : {int64_t{64}, int64_t{5}}) {
-      Engine engine(checkpoint.spec, *checkpoint.tensors, {.threads = 2, .chunk = chunk, .kv_dtype = kv});
+      Engine engine(checkpoint.spec, *checkpoint.tensors,
+                    {.threads = chunk == 64 ? 2 : 1, .chunk = chunk, .kv_dtype = kv});
       for (size_t batch = 1; batch <= prompts.size(); ++batch) {
         const auto together =
             run_together(engine, {prompts.begin(), prompts.begin() + static_cast<std::ptrdiff_t>(batch)});
@@ -151,7 +152,7 @@ TEST_P(Bits, EveryIsaOfThisMachine) {
     if (!kernels::isa_available(isa)) continue;
     const ScopedEnvironment forced("LAPIDARY_ISA", std::string(kernels::isa_name(isa)));
     for (size_t kv = 0; kv < kKvTypes.size(); ++kv) {
-      Engine engine(checkpoint.spec, *checkpoint.tensors, {.kv_dtype = kKvTypes[kv]});
+      Engine engine(checkpoint.spec, *checkpoint.tensors, {.threads = 1, .kv_dtype = kKvTypes[kv]});
       EXPECT_NE(engine.numeric_mode().find(kernels::isa_name(isa)), std::string::npos)
           << engine.numeric_mode();
       expect_same_bits(run_alone(engine, tokens), reference[kv], fmt::format("{}", kernels::isa_name(isa)));

@@ -369,22 +369,34 @@ TEST_P(SpecFields, EachMovesTheLogits) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(, SpecFields, testing::ValuesIn(distinct_models()), name_of_model);
+
+class LastLayerScalar : public testing::TestWithParam<std::string> {};
+
 // The final norm hides the last layer's scalar from the logits; the hidden state shows it.
-TEST_P(SpecFields, TheLastLayersScalarShowsInHidden) {
+TEST_P(LastLayerScalar, ScalesTheHiddenState) {
   const Model model(GetParam());
   const int64_t last = model.checkpoint.spec.n_layers() - 1;
-  if (!model.checkpoint.spec.layers.back().layer_scalar) GTEST_SKIP() << "no layer scalar in this model";
-  const std::vector<float> hidden = model.golden.floats("hidden");
+  const Slot slot{TensorKind::layer_scalar, last};
+  const float stored = to_floats(model.checkpoint.tensors->read(slot).view).at(0);
+  const std::vector<float> golden = model.golden.floats("hidden");
   const size_t size = tokens_of(model.golden).size() * static_cast<size_t>(model.checkpoint.spec.d_model);
-  const std::vector<float> golden(hidden.end() - static_cast<std::ptrdiff_t>(size), hidden.end());
   Variant variant(model);
-  variant.tensors.fill({TensorKind::layer_scalar, last}, 1.0f);
+  variant.tensors.fill(slot, 3.0f * stored);
   Recorder seen;
   run_variant(variant, model, &seen);
-  EXPECT_GT(greatest_move(Recorder::joined(seen.hidden().at(last)), golden), kLeastMove);
+  std::vector<float> expected(golden.end() - static_cast<std::ptrdiff_t>(size), golden.end());
+  for (float& x : expected) x *= 3.0f;
+  expect_close(Recorder::joined(seen.hidden().at(last)), expected, 2e-4, "three times the stored state");
 }
 
-INSTANTIATE_TEST_SUITE_P(, SpecFields, testing::ValuesIn(distinct_models()), name_of_model);
+std::vector<std::string> models_with_scalars() {
+  std::vector<std::string> names = distinct_models();
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with("gemma4"); });
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(, LastLayerScalar, testing::ValuesIn(models_with_scalars()), name_of_model);
 
 // A feature is only tested where a golden has it: together they must have all.
 TEST(Coverage, EverySwitchIsThrownSomewhere) {

@@ -44,7 +44,7 @@ class GoldenModel : public testing::TestWithParam<std::string> {
       : checkpoint(open_golden_model(GetParam())),
         golden(golden_case(GetParam())),
         tokens(tokens_of(golden)) {}
-  std::unique_ptr<Engine> engine(const EngineOptions& options = {}) const {
+  std::unique_ptr<Engine> engine(const EngineOptions& options = one_thread()) const {
     return std::make_unique<Engine>(checkpoint.spec, *checkpoint.tensors, options);
   }
   size_t vocab() const { return static_cast<size_t>(checkpoint.spec.vocab_size); }
@@ -116,7 +116,7 @@ TEST_P(GoldenModel, GreedyWithTheCache) {
 
 TEST_P(GoldenModel, BatchOfRaggedRows) {
   constexpr size_t kRows = 3, kSteps = 12;
-  const auto e = engine();
+  const auto e = engine({.threads = 2});
   std::vector<Tokens> prompts, answers(kRows);
   std::vector<std::vector<float>> logits(kRows);
   std::vector<Feed> feeds;
@@ -165,7 +165,7 @@ TEST_P(GoldenGguf, Logits) {
   const size_t split = name.rfind('-');
   const Golden golden(data_path("gguf/models/" + name.substr(0, split) + ".safetensors"));
   const Checkpoint checkpoint = open_checkpoint(data_path("gguf/models/" + name + ".gguf"));
-  Engine engine(checkpoint.spec, *checkpoint.tensors, {});
+  Engine engine(checkpoint.spec, *checkpoint.tensors, one_thread());
   expect_close(run_alone(engine, tokens_of(golden)), golden.floats(name.substr(split + 1) + ".logits"),
                kTolerance, "logits [T, V]");
 }

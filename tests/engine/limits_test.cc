@@ -19,7 +19,8 @@ const std::string kModel = "gemma4-e2b-tiny";  // windows, borrowers, per-layer 
 class Limits : public testing::Test {
  protected:
   Limits() : checkpoint(open_golden_model(kModel)), tokens(tokens_of(golden_case(kModel))) {}
-  Engine make(const EngineOptions& options) const {
+  Engine make(EngineOptions options) const {
+    if (options.threads == 0) options.threads = 1;
     return Engine(checkpoint.spec, *checkpoint.tensors, options);
   }
   size_t vocab() const { return static_cast<size_t>(checkpoint.spec.vocab_size); }
@@ -157,7 +158,7 @@ TEST_F(Limits, WeightsThatAreNoNumbersAreNamed) {
         Case{{K::output_norm}, kInfinity, "output_norm"}}) {
     PatchedTensors tensors(*checkpoint.tensors);
     tensors.change(c.slot, [&](std::vector<float>& values) { values[values.size() / 2] = c.value; });
-    expect_error([&] { Engine(checkpoint.spec, tensors, {}); }, ErrorCode::data, c.name);
+    expect_error([&] { Engine(checkpoint.spec, tensors, one_thread()); }, ErrorCode::data, c.name);
   }
 }
 
@@ -168,7 +169,7 @@ TEST_F(Limits, ABadRowOfAGatheredTableIsNamedWhenItIsFed) {
   tensors.change({TensorKind::ple_embedding}, [&](std::vector<float>& values) {
     values[static_cast<size_t>(7 * width + 3)] = std::numeric_limits<float>::quiet_NaN();
   });
-  Engine engine(checkpoint.spec, tensors, {}), sound = make({});
+  Engine engine(checkpoint.spec, tensors, one_thread()), sound = make({});
   Tokens clean = tokens;
   std::replace(clean.begin(), clean.end(), 7, 8);
   const int32_t sequence = engine.open(), other = sound.open();
@@ -229,17 +230,17 @@ TEST_F(Limits, AQuantisedNormAndAnIntegerWeightAreRefused) {
     return tensors;
   };
   const MemoryTensors quantised = replaced({TensorKind::ffn_norm, 2}, DType::q8_0, {64}, 68);
-  expect_refused([&] { Engine(checkpoint.spec, quantised, {}); }, ErrorCode::data,
+  expect_refused([&] { Engine(checkpoint.spec, quantised, one_thread()); }, ErrorCode::data,
                  {"layers.2.ffn_norm", "q8_0"});
   const MemoryTensors integers = replaced({TensorKind::ple_gate, 2}, DType::i8, {16, 64}, 1024);
-  expect_refused([&] { Engine(checkpoint.spec, integers, {}); }, ErrorCode::data,
+  expect_refused([&] { Engine(checkpoint.spec, integers, one_thread()); }, ErrorCode::data,
                  {"layers.2.ple_gate", "i8"});
 }
 
 TEST_F(Limits, AContradictorySpecIsRefused) {
   ModelSpec spec = checkpoint.spec;
   spec.layers[2].attention->n_kv_heads = 4;  // of 6 heads
-  expect_error([&] { Engine(spec, *checkpoint.tensors, {}); }, ErrorCode::data, "layers[2]");
+  expect_error([&] { Engine(spec, *checkpoint.tensors, one_thread()); }, ErrorCode::data, "layers[2]");
 }
 
 TEST_F(Limits, LoadingReportsItsProgress) {
@@ -337,9 +338,9 @@ TEST_F(Limits, StatsCountStepsAndRows) {
 
 // ---- allocation ----
 
-class Allocation : public testing::TestWithParam<std::string> {};
+class DecodeAllocation : public testing::TestWithParam<std::string> {};
 
-TEST_P(Allocation, NoneBetweenDecodeSteps) {
+TEST_P(DecodeAllocation, NoneBetweenSteps) {
   const Checkpoint checkpoint = open_golden_model(GetParam());
   const Tokens tokens = tokens_of(golden_case(GetParam()));
   constexpr size_t kSequences = 4;
@@ -368,7 +369,7 @@ TEST_P(Allocation, NoneBetweenDecodeSteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, Allocation, testing::ValuesIn(golden_models()), name_of_model);
+INSTANTIATE_TEST_SUITE_P(, DecodeAllocation, testing::ValuesIn(golden_models()), name_of_model);
 
 // ---- probe ----
 
@@ -378,7 +379,7 @@ TEST_P(ProbeTest, SeesProbabilitiesOfAllVisiblePositions) {
   const Checkpoint checkpoint = open_golden_model(GetParam());
   const Tokens tokens = tokens_of(golden_case(GetParam()));
   Recorder seen(true);
-  Engine engine(checkpoint.spec, *checkpoint.tensors, {.chunk = 7});
+  Engine engine(checkpoint.spec, *checkpoint.tensors, {.threads = 1, .chunk = 7});
   run_alone(engine, tokens, 0, &seen);
   size_t expected = 0;
   for (const LayerSpec& layer : checkpoint.spec.layers)
@@ -401,7 +402,7 @@ TEST_P(ProbeTest, SeesProbabilitiesOfAllVisiblePositions) {
 TEST_P(ProbeTest, ChangesNothingAndIsTheSameForAnyChunk) {
   const Checkpoint checkpoint = open_golden_model(GetParam());
   const Tokens tokens = tokens_of(golden_case(GetParam()));
-  Engine engine(checkpoint.spec, *checkpoint.tensors, {});
+  Engine engine(checkpoint.spec, *checkpoint.tensors, one_thread());
   Recorder whole(true), pieces(true);
   const std::vector<float> bare = run_alone(engine, tokens);
   expect_same_bits(run_alone(engine, tokens, 0, &whole), bare, "with a probe");
@@ -433,7 +434,7 @@ TEST_P(ProbeTest, UnwantedRowsStopAtTheLastOwner) {
   for (int64_t i = 0; i < checkpoint.spec.n_layers(); ++i) {
     if (checkpoint.spec.layers[static_cast<size_t>(i)].owns_kv(i)) last_owner = i;
   }
-  Engine engine(checkpoint.spec, *checkpoint.tensors, {});
+  Engine engine(checkpoint.spec, *checkpoint.tensors, one_thread());
   Recorder seen;
   const int32_t sequence = engine.open();
   const Feed feed{sequence, tokens, Want::last};
