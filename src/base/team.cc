@@ -61,18 +61,32 @@ int usable_cores() {
 
 using Body = FunctionRef<void(int64_t, int64_t, int)>;
 
+constexpr int64_t kPiecesPerThread = 4;  // a late or slow thread leaves the rest to the others
+
+// A job is cut into pieces that threads claim one by one, the caller among them, so that nobody ever waits for a thread that the
+// machine has not let run: only for one that is at work on a piece.
 struct Team::Impl {
-  std::vector<std::jthread> workers;
-  std::atomic<uint32_t> epoch{0};     // grows by one a job; workers wait for it to change
+  // Number of the job (32 bits), how many pieces it has (16), the next one to claim (16): claimed by compare-and-swap, so that a
+  // claim can only succeed while the job is unfinished and what describes it below is valid.
+  std::atomic<uint64_t> ticket{0};
+  std::atomic<uint32_t> epoch{0};  // grows by one a job; workers sleep on it
   std::atomic<int> sleepers{0};
-  std::atomic<int> unfinished{0};
+  std::atomic<uint32_t> done{0};   // pieces finished
   std::atomic<bool> stop{false};
   const Body* body = nullptr;
   int64_t n = 0, share = 0;
+  std::vector<std::jthread> workers;  // last, so that they end before what they use
 
-  void run_share(int thread) {
-    const int64_t begin = std::min(n, share * thread), end = std::min(n, begin + share);
-    if (begin < end) (*body)(begin, end, thread);
+  void run_pieces(int thread) {
+    uint64_t seen = ticket.load(std::memory_order_acquire);
+    while ((seen & 0xffff) < (seen >> 16 & 0xffff)) {
+      if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      const int64_t begin = share * static_cast<int64_t>(seen & 0xffff);
+      (*body)(begin, std::min(n, begin + share), thread);
+      const auto pieces = static_cast<uint32_t>(seen >> 16 & 0xffff);
+      if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == pieces) done.notify_one();
+      seen = ticket.load(std::memory_order_acquire);
+    }
   }
 
   uint32_t wait_for_job(uint32_t seen) {
@@ -87,30 +101,26 @@ struct Team::Impl {
   }
 
   void work(int thread) {
-    uint32_t seen = 0;
-    for (;;) {
-      seen = wait_for_job(seen);
-      if (stop.load(std::memory_order_relaxed)) return;
-      run_share(thread);
-      if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished.notify_one();
-    }
+    for (uint32_t seen = 0; !stop.load(std::memory_order_acquire); run_pieces(thread)) seen = wait_for_job(seen);
   }
 
-  void start(int64_t count, int64_t per_thread, const Body& f) {
+  void start(int64_t count, int64_t piece, uint64_t pieces, const Body& f) {
     body = &f;
     n = count;
-    share = per_thread;
-    unfinished.store(static_cast<int>(workers.size()), std::memory_order_relaxed);
+    share = piece;
+    done.store(0, std::memory_order_relaxed);
+    const uint64_t job = (ticket.load(std::memory_order_relaxed) >> 32) + 1;
+    ticket.store(job << 32 | pieces << 16, std::memory_order_release);
     epoch.fetch_add(1);  // sequentially consistent: pairs with the sleeper count
     if (sleepers.load() > 0) epoch.notify_all();
   }
 
-  void finish() {
+  void finish(uint32_t pieces) {
     for (int spin = 0; spin < kSpins; spin++) {
-      if (unfinished.load(std::memory_order_acquire) == 0) return;
+      if (done.load(std::memory_order_acquire) == pieces) return;
       pause_cpu();
     }
-    for (int left; (left = unfinished.load(std::memory_order_acquire)) != 0;) unfinished.wait(left);
+    for (uint32_t so_far; (so_far = done.load(std::memory_order_acquire)) != pieces;) done.wait(so_far);
   }
 };
 
@@ -129,14 +139,16 @@ int Team::size() const { return static_cast<int>(impl_->workers.size()) + 1; }
 
 void Team::parallel_for(int64_t n, int64_t grain, Body f) {
   if (n <= 0) return;
-  const int64_t pieces = (n + grain - 1) / grain, threads = std::min<int64_t>(size(), pieces);
-  if (threads == 1) {
+  const int64_t grains = (n + grain - 1) / grain;
+  if (size() == 1 || grains == 1) {
     f(0, n, 0);
     return;
   }
-  impl_->start(n, (pieces + threads - 1) / threads * grain, f);
-  impl_->run_share(0);
-  impl_->finish();
+  const int64_t most = std::min<int64_t>(size() * kPiecesPerThread, 0xffff);
+  const int64_t share = (grains + most - 1) / most * grain, pieces = (n + share - 1) / share;
+  impl_->start(n, share, static_cast<uint64_t>(pieces), f);
+  impl_->run_pieces(0);
+  impl_->finish(static_cast<uint32_t>(pieces));
 }
 
 }  // namespace lapidary

@@ -18,8 +18,8 @@ class Team {
   ~Team();
   Team(const Team&) = delete;
   int size() const;
-  // Runs f(begin, end, thread) over disjoint ranges that cover [0, n): one contiguous range a thread, in thread order.
-  // `grain`: ranges are multiples of it but for the last; fewer threads take part when n is small. noexcept bodies only.
+  // Runs f(begin, end, thread) over disjoint contiguous ranges that cover [0, n); thread < size() says who runs it, one range at a
+  // time. `grain`: ranges are multiples of it but for the last. noexcept bodies only.
   void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end, int thread)> f);
 
  private:
