@@ -353,9 +353,8 @@ TEST(Gguf, LargeVocabulariesAreViewsAndTakeLinearTime) {
     ASSERT_TRUE(merge.data() >= begin && merge.data() + merge.size() <= begin + large.size());
   }
   const double ratio = test::cpu_seconds([&] { parse(large); }) / test::cpu_seconds([&] { parse(small); });
-  EXPECT_LT(
-      ratio,
-      16 * 4.0);  // 16 times as many strings, which also leave the cache; growing in steps would make it 256
+  // 16 times as many strings, which also leave the cache. Quadratic work would make it 256.
+  EXPECT_LT(ratio, 64);
 }
 
 }  // namespace
