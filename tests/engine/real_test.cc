@@ -227,7 +227,7 @@ TEST_P(Real, BitsForRaggedBatches) {
 
 TEST_P(Real, BitsForEveryIsa) {
   const Tokens all = text_tokens();
-  const std::span<const int32_t> tokens = std::span(all).first(24);
+  const std::span<const int32_t> tokens = std::span(all).first(6);  // scalar kernels are slow
   std::vector<uint64_t> reference;
   for (const auto isa : {kernels::Isa::scalar, kernels::Isa::avx2, kernels::Isa::avx512}) {
     if (!kernels::isa_available(isa)) continue;
