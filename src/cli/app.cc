@@ -1,6 +1,6 @@
-#include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <new>
 
 #include "base/error.h"
@@ -15,16 +15,17 @@ namespace {
 constexpr const char* kDescription =
     "Lapidary runs and examines open language models: Gemma 4, Gemma 3 and Llama-style, on CPUs.";
 
-constexpr const char* kExamples = R"(MODEL is a Hugging Face folder, a GGUF file (the first part of a split set), or a name in the model cache,
+constexpr const char* kExamples =
+    R"(MODEL is a Hugging Face folder, a GGUF file (the first part of a split set), or a name in the model cache,
 ${LAPIDARY_CACHE:-${XDG_CACHE_HOME:-~/.cache}/lapidary}/models.
 
 Examples:
-  lapidary run smollm2-135m                              chat on the terminal
-  lapidary run smollm2-135m "Why is the sky blue?"       one answer
+  lapidary run smollm2-135m-instruct                        chat on the terminal
+  lapidary run smollm2-135m-instruct "Why is the sky blue?" one answer
   lapidary run --raw model.gguf "The capital of France is" -n 8
-  lapidary inspect ~/models/gemma-4-12b                  layers, parameters, KV bytes; reads headers only
-  lapidary tokenize smollm2-135m "Hello" --pieces
-  lapidary score smollm2-135m book.txt --json
+  lapidary inspect ~/models/gemma-4-12b                     layers, parameters, KV bytes; reads headers only
+  lapidary tokenize smollm2-135m-instruct "Hello" --pieces
+  lapidary score smollm2-135m-instruct book.txt --json
 
 Exit codes: 0 fine, 1 failure, 2 wrong usage, 130 interrupted.)";
 
@@ -60,18 +61,23 @@ std::string describe_extra(const CLI::App& program) {
   const bool flag = word.starts_with("-");
   std::vector<std::string> known = flag ? flag_names(command) : std::vector<std::string>{};
   if (!flag && &command == &program) {
-    for (const CLI::App* sub : program.get_subcommands([](const CLI::App*) { return true; })) known.push_back(sub->get_name());
+    for (const CLI::App* sub : program.get_subcommands([](const CLI::App*) { return true; }))
+      known.push_back(sub->get_name());
   }
-  const std::string what = flag ? "unknown flag" : &command == &program ? "unknown command" : "unexpected argument";
+  const std::string what = flag                   ? "unknown flag"
+                           : &command == &program ? "unknown command"
+                                                  : "unexpected argument";
   std::string message = fmt::format("{} {}", what, lapidary::quoted(word));
-  if (const auto guess = nearest(word.substr(0, word.find('=')), known)) message += fmt::format("; did you mean {}?", *guess);
+  if (const auto guess = nearest(word.substr(0, word.find('=')), known))
+    message += fmt::format("; did you mean {}?", *guess);
   return message;
 }
 
 std::string describe(const CLI::ParseError& error, const CLI::App& program) {
   if (error.get_name() == "ExtrasError") return describe_extra(program);
   std::string message = error.what();
-  if (&chosen_command(program) == &program && error.get_name() == "RequiredError") message = "a command is required";
+  if (&chosen_command(program) == &program && error.get_name() == "RequiredError")
+    message = "a command is required";
   return message;
 }
 

@@ -1,6 +1,6 @@
-#include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 #include <memory>
 
@@ -12,11 +12,12 @@
 namespace lapidary {
 namespace {
 
-constexpr const char* kInspectExamples = R"(Reads headers and metadata only, so any size takes less than a second. A config.json alone will do.
+constexpr const char* kInspectExamples =
+    R"(Reads headers and metadata only, so any size takes less than a second. A config.json alone will do.
 Pattern: S sliding, F full (global) attention, lower case where a layer reads another's KV.
 
 Examples:
-  lapidary inspect smollm2-135m
+  lapidary inspect smollm2-135m-instruct
   lapidary inspect gemma-4-E2B/config.json --layers
   lapidary inspect model.gguf --kv-dtype f32 --json)";
 
@@ -31,7 +32,8 @@ void add_inspect_command(CLI::App& program, Action& action) {
   CLI::App* command = program.add_subcommand("inspect", "Show a model's layers, parameters and KV bytes");
   auto flags = std::make_shared<Flags>();
   command->footer(kInspectExamples);
-  command->add_option("MODEL", flags->model, "Model: folder, GGUF file, config.json or name in the cache")->required();
+  command->add_option("MODEL", flags->model, "Model: folder, GGUF file, config.json or name in the cache")
+      ->required();
   command->add_flag("--layers", flags->options.every_layer, "One line for every layer");
   command->add_option("--kv-dtype", flags->options.kv_dtype, "Count KV bytes in f32 or bf16 (default bf16)")
       ->check(CLI::IsMember({"f32", "bf16"}));

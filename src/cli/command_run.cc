@@ -1,6 +1,6 @@
-#include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 #include <memory>
 
@@ -13,13 +13,14 @@
 namespace lapidary {
 namespace {
 
-constexpr const char* kRunExamples = R"(Without PROMPT on a terminal this is a conversation: /help lists its commands, Ctrl-C stops an answer, Ctrl-D leaves.
+constexpr const char* kRunExamples =
+    R"(Without PROMPT on a terminal this is a conversation: /help lists its commands, Ctrl-C stops an answer, Ctrl-D leaves.
 Otherwise the prompt is read from standard input ("-" asks for that too); one newline at its end is dropped.
 
 Examples:
-  lapidary run smollm2-135m
-  lapidary run smollm2-135m "Name three colours." --system "Be brief." --temp 0.7 --seed 1
-  lapidary run --raw smollm2-135m "The capital of France is" -n 8 --stats
+  lapidary run smollm2-135m-instruct
+  lapidary run smollm2-135m-instruct "Name three colours." --system "Be brief." --temp 0.7 --seed 1
+  lapidary run --raw smollm2-135m-instruct "The capital of France is" -n 8 --stats
   lapidary run --raw model.gguf - --stop "\n\n" --json < prompt.txt)";
 
 std::string prompt_text(const RunFlags& flags) {
@@ -74,7 +75,9 @@ int run_once(Runner& runner, const RunFlags& flags) {
   if (flags.stats) {
     write_err(stats_table(collect_stats(*runner.engine, runner.model.times, runner.sampling, answer), style));
   } else if (answer.finish == Finish::length && is_terminal(STDERR_FILENO)) {
-    write_err(style.dim(answer.reason == "-n" ? "[cut: -n allows more tokens]" : "[cut: the context is full]") + "\n");
+    write_err(
+        style.dim(answer.reason == "-n" ? "[cut: -n allows more tokens]" : "[cut: the context is full]") +
+        "\n");
   }
   return answer.finish == Finish::interrupted ? kExitInterrupted : kExitOk;
 }
@@ -82,14 +85,16 @@ int run_once(Runner& runner, const RunFlags& flags) {
 void check_flags(const RunFlags& flags) {
   if (!flags.raw) return;
   ensure(flags.chat.system.empty(), ErrorCode::usage, "--system belongs to a chat; --raw has none");
-  ensure(!flags.chat.think, ErrorCode::usage, "--think belongs to a chat; --raw has none");
-  ensure(flags.chat.template_file.empty(), ErrorCode::usage, "--chat-template belongs to a chat; --raw has none");
+  ensure(!flags.chat.think, ErrorCode::usage, "--think and --no-think belong to a chat; --raw has none");
+  ensure(flags.chat.template_file.empty(), ErrorCode::usage,
+         "--chat-template belongs to a chat; --raw has none");
 }
 
 int run(const RunFlags& flags) {
   check_flags(flags);
   const bool interactive = !flags.prompt && is_terminal(STDIN_FILENO);
-  ensure(!interactive || !flags.json, ErrorCode::usage, "--json needs a PROMPT, or a prompt on standard input");
+  ensure(!interactive || !flags.json, ErrorCode::usage,
+         "--json needs a PROMPT, or a prompt on standard input");
   Runner runner = open_runner(flags);
   if (!flags.raw) runner.conversation.emplace(runner.model.checkpoint, runner.model.tokenizer, flags.chat);
   return interactive ? run_repl(runner, flags) : run_once(runner, flags);
@@ -100,11 +105,22 @@ void add_text_flags(CLI::App& command, RunFlags& flags) {
   command.add_option("PROMPT", flags.prompt, "Text for the model; - reads standard input");
   command.add_flag("--raw", flags.raw, "Complete the text as it stands, without the chat template");
   command.add_option("--system", flags.chat.system, "System message of the chat");
-  command.add_flag("--think,!--no-think", flags.chat.think, "Switch the template's enable_thinking on or off");
-  command.add_option("--chat-template", flags.chat.template_file, "Jinja file to use in place of the model's own template");
-  command.add_option("-n,--max-tokens", flags.max_tokens, "At most this many new tokens; 0: until the model stops (default 1024)")
+  // A function: CLI11 2.1 gives an optional behind a negatable flag a value that nobody asked for.
+  CLI::Option* think = command.add_flag_callback(
+      "--think", [&flags] { flags.chat.think = true; }, "Switch the template's enable_thinking on");
+  command
+      .add_flag_callback(
+          "--no-think", [&flags] { flags.chat.think = false; },
+          "Switch it off (default: as the template does by itself)")
+      ->excludes(think);
+  command.add_option("--chat-template", flags.chat.template_file,
+                     "Jinja file to use in place of the model's own template");
+  command
+      .add_option("-n,--max-tokens", flags.max_tokens,
+                  "At most this many new tokens; 0: until the model stops (default 1024)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  command.add_option("--stop", flags.stops, "End the answer before this text; repeatable")->allow_extra_args(false);
+  command.add_option("--stop", flags.stops, "End the answer before this text; repeatable")
+      ->allow_extra_args(false);
   command.add_flag("--ignore-eos", flags.ignore_eos, "Go on past the model's stop tokens");
   command.add_flag("--show-special", flags.show_special, "Print special tokens too");
   command.add_flag("--stats", flags.stats, "Say on stderr where the time and the bytes went");

@@ -1,6 +1,6 @@
-#include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 #include <cmath>
 #include <memory>
@@ -21,14 +21,15 @@
 namespace lapidary {
 namespace {
 
-constexpr const char* kScoreExamples = R"(Log-probabilities are natural, each token given the tokens before it; the first has none. A text longer than a window is read
+constexpr const char* kScoreExamples =
+    R"(Log-probabilities are natural, each token given the tokens before it; the first has none. A text longer than a window is read
 in windows that overlap: every token is scored once, with at least window - stride tokens before it (but for the first window).
 Where the text begins with a BOS, every window does.
 
 Examples:
-  lapidary score smollm2-135m book.txt
-  lapidary score smollm2-135m book.txt --window 2048 --stride 1024 --json
-  lapidary score smollm2-135m --ids 504,3575,282,4649,314,7042 --tokens
+  lapidary score smollm2-135m-instruct book.txt
+  lapidary score smollm2-135m-instruct book.txt --window 2048 --stride 1024 --json
+  lapidary score smollm2-135m-instruct --ids 504,3575,282,4649,314,7042 --tokens
   lapidary score gemma-tiny --ids prompt.json --dump out.safetensors)";
 
 constexpr int64_t kMaxDumpBytes = int64_t{4} << 30;
@@ -48,7 +49,8 @@ struct ScoreInput {
   bool begins_with_bos = false;
 };
 
-ScoreInput read_input(const ScoreFlags& flags, const Checkpoint& checkpoint, const std::optional<Tokenizer>& tokenizer) {
+ScoreInput read_input(const ScoreFlags& flags, const Checkpoint& checkpoint,
+                      const std::optional<Tokenizer>& tokenizer) {
   ScoreInput input;
   if (flags.ids) {
     input.ids = ids_argument(*flags.ids);
@@ -58,22 +60,26 @@ ScoreInput read_input(const ScoreFlags& flags, const Checkpoint& checkpoint, con
     input.ids = tokenizer->prompt_ids(text);
   }
   ensure(!input.ids.empty(), ErrorCode::usage, "there is nothing to score: the text is empty");
-  ensure(input.ids.size() >= 2, ErrorCode::usage, "there is nothing to score: a single token has none before it");
+  ensure(input.ids.size() >= 2, ErrorCode::usage,
+         "there is nothing to score: a single token has none before it");
   for (size_t i = 0; i < input.ids.size(); ++i) {
-    ensure(input.ids[i] < checkpoint.spec.vocab_size, ErrorCode::usage, "token {} is {}, outside the vocabulary of {}", i,
-           input.ids[i], checkpoint.spec.vocab_size);
+    ensure(input.ids[i] < checkpoint.spec.vocab_size, ErrorCode::usage,
+           "token {} is {}, outside the vocabulary of {}", i, input.ids[i], checkpoint.spec.vocab_size);
   }
   const std::optional<int64_t> bos = checkpoint.text.bos_id;
   input.begins_with_bos = bos && input.ids.front() == *bos;
   return input;
 }
 
-std::vector<ScoreWindow> windows_of(const ScoreFlags& flags, const Checkpoint& checkpoint, const ScoreInput& input) {
+std::vector<ScoreWindow> windows_of(const ScoreFlags& flags, const Checkpoint& checkpoint,
+                                    const ScoreInput& input) {
   const int64_t context = context_of(checkpoint, flags.engine), reserved = input.begins_with_bos ? 1 : 0;
   const auto tokens = static_cast<int64_t>(input.ids.size());
-  ensure(flags.window <= context, ErrorCode::usage, "--window {}: the context holds {} positions", flags.window, context);
+  ensure(flags.window <= context, ErrorCode::usage, "--window {}: the context holds {} positions",
+         flags.window, context);
   const int64_t window = flags.window == 0 ? context : flags.window;
-  ensure(window >= reserved + 2, ErrorCode::usage, "--window {}: at least {} are needed", window, reserved + 2);
+  ensure(window >= reserved + 2, ErrorCode::usage, "--window {}: at least {} are needed", window,
+         reserved + 2);
   const int64_t stride = flags.stride == 0 ? std::max<int64_t>(1, window / 2) : flags.stride;
   return plan_windows(tokens, window, stride, reserved);
 }
@@ -94,7 +100,8 @@ struct Summary {
         perplexity(std::exp(-mean)) {}
 };
 
-boost::json::object score_json(const std::string& path, const ScoreInput& input, const ScoreResult& result, const Engine& engine) {
+boost::json::object score_json(const std::string& path, const ScoreInput& input, const ScoreResult& result,
+                               const Engine& engine) {
   const Summary summary(result.logprobs);
   boost::json::object out{{"model", path},
                           {"tokens", input.ids.size()},
@@ -114,12 +121,13 @@ boost::json::object score_json(const std::string& path, const ScoreInput& input,
   return out;
 }
 
-std::string tokens_text(const ScoreInput& input, const ScoreResult& result, const std::optional<Tokenizer>& tokenizer) {
-  TextTable table({{"", Align::right}, {"id", Align::right}, {"logprob", Align::right}, {"text", Align::left}});
+std::string tokens_text(const ScoreInput& input, const ScoreResult& result,
+                        const std::optional<Tokenizer>& tokenizer) {
+  TextTable table(
+      {{"", Align::right}, {"id", Align::right}, {"logprob", Align::right}, {"text", Align::left}});
   for (size_t i = 0; i < input.ids.size(); ++i) {
     const std::string logprob = i == 0 ? "-" : fmt::format("{:.4f}", result.logprobs[i - 1]);
-    const std::string text =
-        tokenizer ? lapidary::quoted(tokenizer->token_bytes(input.ids[i])) : "";
+    const std::string text = tokenizer ? lapidary::quoted(tokenizer->token_bytes(input.ids[i])) : "";
     table.add({std::to_string(i), std::to_string(input.ids[i]), logprob, text});
   }
   return table.text(Style::for_fd(STDOUT_FILENO), "");
@@ -128,17 +136,19 @@ std::string tokens_text(const ScoreInput& input, const ScoreResult& result, cons
 std::string summary_text(const ScoreInput& input, const ScoreResult& result) {
   const Summary summary(result.logprobs);
   TextTable table({{"", Align::left}, {"", Align::left}});
-  table.add({"tokens", fmt::format("{}, {} scored, {} window{}", grouped(static_cast<int64_t>(input.ids.size())),
-                                   grouped(static_cast<int64_t>(result.logprobs.size())), result.windows,
-                                   result.windows == 1 ? "" : "s")});
+  table.add(
+      {"tokens", fmt::format("{}, {} scored, {} window{}", grouped(static_cast<int64_t>(input.ids.size())),
+                             grouped(static_cast<int64_t>(result.logprobs.size())), result.windows,
+                             result.windows == 1 ? "" : "s")});
   table.add({"log-probability", fmt::format("{:.4f} in all, {:.6f} per token", summary.total, summary.mean)});
   table.add({"perplexity", fmt::format("{:.4f}", summary.perplexity)});
   if (input.text_bytes > 0) {
-    table.add({"bits per byte",
-               fmt::format("{:.4f}", -summary.total / std::log(2.0) / static_cast<double>(input.text_bytes))});
+    table.add({"bits per byte", fmt::format("{:.4f}", -summary.total / std::log(2.0) /
+                                                          static_cast<double>(input.text_bytes))});
   }
-  table.add({"time", fmt::format("{}, {} tok/s", seconds_text(result.seconds),
-                                 rate_text(per_second(static_cast<int64_t>(input.ids.size()), result.seconds)))});
+  table.add(
+      {"time", fmt::format("{}, {} tok/s", seconds_text(result.seconds),
+                           rate_text(per_second(static_cast<int64_t>(input.ids.size()), result.seconds)))});
   return table.text(Style::for_fd(STDOUT_FILENO), "");
 }
 
@@ -146,8 +156,9 @@ void check_dump(const ScoreFlags& flags, const ModelSpec& spec, const ScoreInput
   if (flags.dump.empty()) return;
   ensure(windows == 1, ErrorCode::usage, "--dump needs the whole text in one window; this takes {}", windows);
   const int64_t bytes = ScoreDump::bytes_needed(spec, static_cast<int64_t>(input.ids.size()));
-  ensure(bytes <= kMaxDumpBytes, ErrorCode::limit, "--dump would write {}; the limit is {}: score fewer tokens",
-         bytes_text(bytes), bytes_text(kMaxDumpBytes));
+  ensure(bytes <= kMaxDumpBytes, ErrorCode::limit,
+         "--dump would write {}; the limit is {}: score fewer tokens", bytes_text(bytes),
+         bytes_text(kMaxDumpBytes));
 }
 
 // Models without a tokenizer can still be scored by ids.
@@ -172,8 +183,9 @@ int score(const ScoreFlags& flags) {
   std::optional<ScoreDump> dump;
   if (!flags.dump.empty()) dump.emplace(checkpoint.spec, static_cast<int64_t>(input.ids.size()));
   Progress progress("scoring");
-  const ScoreResult result = score_ids(*engine, input.ids, windows, input.begins_with_bos, dump ? &*dump : nullptr,
-                                       [&](int64_t done, int64_t total) { progress.show(done, total, false); });
+  const ScoreResult result =
+      score_ids(*engine, input.ids, windows, input.begins_with_bos, dump ? &*dump : nullptr,
+                [&](int64_t done, int64_t total) { progress.show(done, total, false); });
   progress.clear();
   if (dump) dump->write(flags.dump, input.ids, result.logprobs);
   if (flags.json) {
@@ -196,7 +208,8 @@ void add_score_command(CLI::App& program, Action& action) {
   command->add_option("--ids", flags->ids, "Token ids 1,2,3 or a .json file with them, in place of text");
   command->add_option("--window", flags->window, "Positions of one pass (default: the context)")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 40));
-  command->add_option("--stride", flags->stride, "Tokens from one window to the next (default: half a window)")
+  command
+      ->add_option("--stride", flags->stride, "Tokens from one window to the next (default: half a window)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command->add_option("--dump", flags->dump, "Write logits, hidden states and KV to this .safetensors file");
   command->add_flag("--tokens", flags->tokens, "One line for every token");

@@ -1,8 +1,8 @@
-#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <boost/json.hpp>
-#include <fmt/ranges.h>
 #include <memory>
 #include <optional>
 
@@ -17,14 +17,15 @@
 namespace lapidary {
 namespace {
 
-constexpr const char* kTokenizeExamples = R"(TEXT defaults to standard input, taken byte for byte. A BOS is put in front where the model wants one, as run does.
+constexpr const char* kTokenizeExamples =
+    R"(TEXT defaults to standard input, taken byte for byte. A BOS is put in front where the model wants one, as run does.
 Spellings of special tokens become those tokens unless --no-special is given.
 
 Examples:
-  lapidary tokenize smollm2-135m "The capital of France is"
-  lapidary tokenize smollm2-135m --pieces "naïve café"
-  lapidary tokenize smollm2-135m --decode "504 3575 282 4649 314"
-  lapidary tokenize smollm2-135m --json < book.txt)";
+  lapidary tokenize smollm2-135m-instruct "The capital of France is"
+  lapidary tokenize smollm2-135m-instruct --pieces "naïve café"
+  lapidary tokenize smollm2-135m-instruct --decode "504 3575 282 4649 314"
+  lapidary tokenize smollm2-135m-instruct --json < book.txt)";
 
 struct TokenizeFlags {
   std::string model;
@@ -50,7 +51,9 @@ boost::json::object tokens_json(const Tokenizer& tokenizer, const std::vector<To
 int decode(const TokenizeFlags& flags, const Tokenizer& tokenizer, const std::string& text) {
   const std::vector<TokenId> ids = parse_ids(text, "--decode");
   if (flags.json) {
-    write_out(boost::json::serialize(boost::json::object{{"text", tokenizer.decode(ids, true)}, {"count", ids.size()}}) + "\n");
+    write_out(boost::json::serialize(
+                  boost::json::object{{"text", tokenizer.decode(ids, true)}, {"count", ids.size()}}) +
+              "\n");
     return kExitOk;
   }
   if (is_terminal(STDOUT_FILENO)) {
@@ -66,8 +69,8 @@ int tokenize(const TokenizeFlags& flags) {
   const TextModel model = open_text_model(flags.model);
   const Tokenizer& tokenizer = model.tokenizer;
   if (flags.decode) return decode(flags, tokenizer, text);
-  const std::vector<TokenId> ids =
-      flags.no_bos ? tokenizer.encode(text, !flags.no_special) : tokenizer.prompt_ids(text, !flags.no_special);
+  const std::vector<TokenId> ids = flags.no_bos ? tokenizer.encode(text, !flags.no_special)
+                                                : tokenizer.prompt_ids(text, !flags.no_special);
   if (flags.json) {
     write_out(boost::json::serialize(tokens_json(tokenizer, ids, flags.pieces)) + "\n");
   } else if (flags.pieces) {
@@ -86,10 +89,12 @@ void add_tokenize_command(CLI::App& program, Action& action) {
   command->footer(kTokenizeExamples);
   command->add_option("MODEL", flags->model, "Model: folder, GGUF file or name in the cache")->required();
   command->add_option("TEXT", flags->text, "Text, or ids with --decode; - or nothing reads standard input");
-  command->add_flag("--pieces", flags->pieces, "One token a line, with its text in quotes, bytes that are no characters escaped");
+  command->add_flag("--pieces", flags->pieces,
+                    "One token a line, with its text in quotes, bytes that are no characters escaped");
   command->add_flag("--no-bos", flags->no_bos, "Never add a BOS");
   command->add_flag("--no-special", flags->no_special, "Take spellings of special tokens as ordinary text");
-  CLI::Option* decode_flag = command->add_flag("--decode", flags->decode, "TEXT is a list of ids: print their text");
+  CLI::Option* decode_flag =
+      command->add_flag("--decode", flags->decode, "TEXT is a list of ids: print their text");
   decode_flag->excludes("--pieces")->excludes("--no-bos")->excludes("--no-special");
   command->add_flag("--json", flags->json, "One JSON object");
   command->callback([flags, &action] { action = [flags] { return tokenize(*flags); }; });

@@ -10,8 +10,12 @@ namespace lapidary {
 
 class Session::TextOut {
  public:
-  TextOut(const Tokenizer& tokenizer, const GenerationOptions& options, const Watcher& watcher, Answer& answer)
-      : decoder_(tokenizer, options.show_special), stops_(options.stop_texts), watcher_(watcher), answer_(answer) {}
+  TextOut(const Tokenizer& tokenizer, const GenerationOptions& options, const Watcher& watcher,
+          Answer& answer)
+      : decoder_(tokenizer, options.show_special),
+        stops_(options.stop_texts),
+        watcher_(watcher),
+        answer_(answer) {}
 
   void push(TokenId id) { emit(stops_.push(decoder_.push(id))); }
   void finish() {
@@ -44,9 +48,12 @@ void end(Answer& answer, Finish finish, std::string reason) {
 
 std::string_view finish_name(Finish finish) {
   switch (finish) {
-    case Finish::stop: return "stop";
-    case Finish::length: return "length";
-    case Finish::interrupted: return "interrupted";
+    case Finish::stop:
+      return "stop";
+    case Finish::length:
+      return "length";
+    case Finish::interrupted:
+      return "interrupted";
   }
   fail(ErrorCode::internal, "finish {} has no name", static_cast<int>(finish));
 }
@@ -54,7 +61,8 @@ std::string_view finish_name(Finish finish) {
 void check_prompt(std::span<const TokenId> prompt, int64_t context) {
   ensure(!prompt.empty(), ErrorCode::usage, "the prompt is empty: there is nothing to go on from");
   ensure(static_cast<int64_t>(prompt.size()) <= context, ErrorCode::limit,
-         "the prompt has {} tokens, the context holds {}; shorten it or raise --context", prompt.size(), context);
+         "the prompt has {} tokens, the context holds {}; shorten it or raise --context", prompt.size(),
+         context);
 }
 
 Session::Session(Engine& engine, const Tokenizer& tokenizer, GenerationOptions options, int64_t chunk)
@@ -86,8 +94,10 @@ TokenId Session::feed(std::span<const TokenId> tokens, Want want, Sampler& sampl
   return sampled;
 }
 
-// In pieces, so that a long prompt can be interrupted and followed; chunks never change the bits. False: interrupted.
-bool Session::prefill(std::span<const TokenId> prompt, Sampler& sampler, const Watcher& watcher, TokenId& first) {
+// In pieces, so that a long prompt can be interrupted and followed; chunks never change the bits. False:
+// interrupted.
+bool Session::prefill(std::span<const TokenId> prompt, Sampler& sampler, const Watcher& watcher,
+                      TokenId& first) {
   std::span<const TokenId> rest = prompt.subspan(fed_.size());
   const auto total = static_cast<int64_t>(rest.size());
   while (!rest.empty()) {
@@ -110,7 +120,8 @@ void Session::decode(TokenId token, Sampler& sampler, TextOut& out, const Watche
     sampler.observe(token);
     out.push(token);
     if (out.stop()) return;
-    if (static_cast<int64_t>(answer.ids.size()) == options_.max_tokens) return end(answer, Finish::length, "-n");
+    if (static_cast<int64_t>(answer.ids.size()) == options_.max_tokens)
+      return end(answer, Finish::length, "-n");
     if (engine_.length(sequence_) == engine_.context()) return end(answer, Finish::length, "context");
     if (watcher.interrupted()) return end(answer, Finish::interrupted, "Ctrl-C");
     token = feed({&token, 1}, Want::last, sampler, answer.ids.size());

@@ -21,7 +21,8 @@ std::vector<int32_t> ids_of_json(const boost::json::value& document, const std::
   const boost::json::value* list = &document;
   if (const auto* object = document.if_object()) {
     list = object->if_contains("input_ids");
-    ensure(list != nullptr, ErrorCode::data, "{}: expected an array of ids or an object with \"input_ids\"", name);
+    ensure(list != nullptr, ErrorCode::data, "{}: expected an array of ids or an object with \"input_ids\"",
+           name);
   }
   const auto* array = list->if_array();
   ensure(array != nullptr, ErrorCode::data, "{}: expected an array of ids", name);
@@ -46,11 +47,14 @@ std::string read_stdin() {
     if (got < 0 && errno == EINTR) continue;
     ensure(got > 0, ErrorCode::io, "cannot read standard input: {}", std::strerror(errno));
     text.append(buffer, static_cast<size_t>(got));
-    ensure(text.size() <= kMaxText, ErrorCode::limit, "standard input holds more than {} MiB", kMaxText >> 20);
+    ensure(text.size() <= kMaxText, ErrorCode::limit, "standard input holds more than {} MiB",
+           kMaxText >> 20);
   }
 }
 
-std::string read_text(const std::string& path) { return path == "-" ? read_stdin() : read_text_file(path, kMaxText); }
+std::string read_text(const std::string& path) {
+  return path == "-" ? read_stdin() : read_text_file(path, kMaxText);
+}
 
 std::vector<int32_t> parse_ids(std::string_view text, std::string_view what) {
   constexpr std::string_view kBetween = ", \t\r\n[]";
@@ -61,7 +65,8 @@ std::vector<int32_t> parse_ids(std::string_view text, std::string_view what) {
     int32_t id = 0;
     const auto [stop, problem] = std::from_chars(word.data(), word.data() + word.size(), id);
     ensure(problem == std::errc{} && stop == word.data() + word.size() && id >= 0, ErrorCode::usage,
-           "{}: {} is no token id (expected whole numbers from 0 on, separated by commas or blanks)", what, lapidary::quoted(word));
+           "{}: {} is no token id (expected whole numbers from 0 on, separated by commas or blanks)", what,
+           lapidary::quoted(word));
     ids.push_back(id);
     at = text.find_first_not_of(kBetween, end);
   }

@@ -68,7 +68,8 @@ void facts_from_gguf(const TextAssets& text, TokenizerFacts& facts) {
   if (!file.has("tokenizer.ggml.tokens")) return;
   const auto& tokens = file.get_strings("tokenizer.ggml.tokens");
   facts.kind = file.get_string("tokenizer.ggml.model");
-  if (file.has("tokenizer.ggml.pre")) facts.kind += fmt::format(" ({})", file.get_string("tokenizer.ggml.pre"));
+  if (file.has("tokenizer.ggml.pre"))
+    facts.kind += fmt::format(" ({})", file.get_string("tokenizer.ggml.pre"));
   facts.vocab_size = static_cast<int64_t>(tokens.size());
   for (size_t i = 0; i < text.stop_ids.size(); ++i) {
     const auto id = static_cast<size_t>(text.stop_ids[i]);
@@ -81,7 +82,8 @@ void facts_from_gguf(const TextAssets& text, TokenizerFacts& facts) {
 std::vector<LayerGroup> group_layers(const ModelSpec& spec) {
   std::vector<LayerGroup> groups;
   for (int64_t i = 0; i < spec.n_layers(); ++i) {
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const LayerGroup& g) { return alike(spec, g.first, i); });
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const LayerGroup& g) { return alike(spec, g.first, i); });
     if (group == groups.end()) group = groups.insert(groups.end(), LayerGroup{{}, i});
     group->layers.push_back(i);
   }
@@ -150,7 +152,8 @@ int64_t kv_element_bytes(const std::string& dtype) {
 std::vector<SkippedGroup> group_skipped(const std::vector<SkippedTensor>& skipped) {
   std::vector<SkippedGroup> groups;
   for (const SkippedTensor& tensor : skipped) {
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const SkippedGroup& g) { return g.reason == tensor.reason; });
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const SkippedGroup& g) { return g.reason == tensor.reason; });
     if (group == groups.end()) group = groups.insert(groups.end(), SkippedGroup{tensor.reason, {}});
     group->names.push_back(tensor.name);
   }

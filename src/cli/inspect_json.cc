@@ -71,17 +71,20 @@ json::object kv_json(const ModelSpec& spec, const std::string& dtype) {
           {"sequence", sizes}};
 }
 
-json::value id_json(const std::optional<int64_t>& id) { return id ? json::value(*id) : json::value(nullptr); }
+json::value id_json(const std::optional<int64_t>& id) {
+  return id ? json::value(*id) : json::value(nullptr);
+}
 
 json::object text_json(const TextAssets& text) {
   const TokenizerFacts facts = tokenizer_facts(text);
   json::object tokenizer{{"source", facts.source}, {"kind", facts.kind}, {"vocab_size", facts.vocab_size}};
-  return {{"tokenizer", tokenizer},
-          {"bos_id", id_json(text.bos_id)},
-          {"eos_id", id_json(text.eos_id)},
-          {"pad_id", id_json(text.pad_id)},
-          {"stop_ids", json::value_from(text.stop_ids)},
-          {"chat_template", text.chat_template ? json::value(text.chat_template_source) : json::value(nullptr)}};
+  return {
+      {"tokenizer", tokenizer},
+      {"bos_id", id_json(text.bos_id)},
+      {"eos_id", id_json(text.eos_id)},
+      {"pad_id", id_json(text.pad_id)},
+      {"stop_ids", json::value_from(text.stop_ids)},
+      {"chat_template", text.chat_template ? json::value(text.chat_template_source) : json::value(nullptr)}};
 }
 
 }  // namespace
@@ -89,7 +92,8 @@ json::object text_json(const TextAssets& text) {
 json::object inspect_json(const Checkpoint& checkpoint, const InspectOptions& options) {
   const ModelSpec& spec = checkpoint.spec;
   json::array layers, skipped;
-  for (int64_t i = 0; i < spec.n_layers(); ++i) layers.push_back(layer_json(spec.layers[static_cast<size_t>(i)], i));
+  for (int64_t i = 0; i < spec.n_layers(); ++i)
+    layers.push_back(layer_json(spec.layers[static_cast<size_t>(i)], i));
   for (const SkippedTensor& tensor : checkpoint.skipped) {
     skipped.push_back(json::object{{"name", tensor.name}, {"reason", tensor.reason}});
   }

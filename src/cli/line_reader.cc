@@ -28,7 +28,8 @@ struct LineReader::Impl {
   }
 };
 
-LineReader::LineReader(std::string prompt, std::filesystem::path history_file) : impl_(std::make_unique<Impl>()) {
+LineReader::LineReader(std::string prompt, std::filesystem::path history_file)
+    : impl_(std::make_unique<Impl>()) {
   // libedit speaks wide characters: without a UTF-8 locale it would show other letters as octal numbers.
   const char* locale = std::setlocale(LC_CTYPE, "");
   if (locale == nullptr || MB_CUR_MAX == 1) std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -71,14 +72,17 @@ LineReader::Key LineReader::read(std::string& line) {
   return Key::enter;
 }
 
-void LineReader::set_prompt(std::string prompt) { impl_->prompt = std::move(prompt); }
+void LineReader::set_prompt(std::string prompt) {
+  impl_->prompt = std::move(prompt);
+}
 
 void LineReader::remember(const std::string& line) {
   HistEvent event;
   history(impl_->history, &event, H_ENTER, line.c_str());
   std::error_code ignored;  // a read-only home is no reason to stop a chat
   std::filesystem::create_directories(impl_->history_file.parent_path(), ignored);
-  const int fd = open(impl_->history_file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);  // H_SAVE would make it readable for all
+  const int fd = open(impl_->history_file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC,
+                      0600);  // H_SAVE would make it readable for all
   if (fd < 0) return;
   close(fd);
   history(impl_->history, &event, H_SAVE, impl_->history_file.c_str());

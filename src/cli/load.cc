@@ -1,7 +1,6 @@
 #include "cli/load.h"
 
 #include <CLI/CLI.hpp>
-
 #include <chrono>
 
 #include "base/error.h"
@@ -17,24 +16,29 @@ double now_seconds() {
 
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   const auto group = "Engine";
-  command.add_option("--threads", flags.threads, "Threads (default: physical cores that this process may use)")
+  command
+      .add_option("--threads", flags.threads, "Threads (default: physical cores that this process may use)")
       ->check(CLI::Range(1, 1024))
       ->group(group);
-  command.add_option("--chunk", flags.chunk, "Rows of one prefill step; never changes the result (default 64)")
+  command
+      .add_option("--chunk", flags.chunk, "Rows of one prefill step; never changes the result (default 64)")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->group(group);
-  command.add_option("--context", flags.context, "Positions of a sequence (default: what the model was made for)")
+  command
+      .add_option("--context", flags.context,
+                  "Positions of a sequence (default: what the model was made for)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->group(group);
-  command.add_option("--kv-dtype", flags.kv_dtype, "Number format of the KV cache: f32 or bf16 (default f32)")
+  command
+      .add_option("--kv-dtype", flags.kv_dtype, "Number format of the KV cache: f32 or bf16 (default f32)")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->group(group);
 }
 
 int64_t context_of(const Checkpoint& checkpoint, const EngineFlags& flags) {
   const int64_t made_for = checkpoint.spec.max_position;
-  ensure(flags.context <= made_for, ErrorCode::usage, "--context {}: the model was made for at most {} positions", flags.context,
-         made_for);
+  ensure(flags.context <= made_for, ErrorCode::usage,
+         "--context {}: the model was made for at most {} positions", flags.context, made_for);
   return flags.context == 0 ? made_for : flags.context;
 }
 
@@ -50,7 +54,8 @@ TextModel open_text_model(const std::string& model) {
   return {std::move(checkpoint), std::move(tokenizer), times};
 }
 
-std::unique_ptr<Engine> load_engine(const Checkpoint& checkpoint, const EngineFlags& flags, LoadTimes& times) {
+std::unique_ptr<Engine> load_engine(const Checkpoint& checkpoint, const EngineFlags& flags,
+                                    LoadTimes& times) {
   ensure(checkpoint.tensors != nullptr, ErrorCode::usage, "{} holds no weights", checkpoint.path.string());
   const double start = now_seconds();
   Progress progress("loading");

@@ -59,15 +59,17 @@ fs::path resolve_folder(const fs::path& folder, bool config_alone) {
   if (fs::exists(folder / "config.json")) {
     if (has_weights(folder)) return folder;
     ensure(config_alone, ErrorCode::usage,
-           "{} has a config.json but no .safetensors weights; only inspect can do with that", lapidary::quoted(folder.string()));
+           "{} has a config.json but no .safetensors weights; only inspect can do with that",
+           lapidary::quoted(folder.string()));
     return folder / "config.json";
   }
-  ensure(!models.empty(), ErrorCode::usage, "{} is no model folder: expected a config.json or a .gguf file in it",
+  ensure(!models.empty(), ErrorCode::usage,
+         "{} is no model folder: expected a config.json or a .gguf file in it",
          lapidary::quoted(folder.string()));
   std::vector<std::string> names;
   for (const fs::path& path : models) names.push_back(path.filename().string());
-  ensure(models.size() == 1, ErrorCode::usage, "{} holds {} GGUF models; name one of them: {}", lapidary::quoted(folder.string()),
-         models.size(), fmt::join(names, ", "));
+  ensure(models.size() == 1, ErrorCode::usage, "{} holds {} GGUF models; name one of them: {}",
+         lapidary::quoted(folder.string()), models.size(), fmt::join(names, ", "));
   return models.front();
 }
 
@@ -82,30 +84,37 @@ fs::path resolve_existing(const fs::path& path, bool config_alone) {
   }
   if (path.extension() == ".json" && config_alone) return path;
   ensure(path.extension() != ".safetensors", ErrorCode::usage,
-         "{} is a weight file; name the folder that holds it and its config.json", lapidary::quoted(path.string()));
+         "{} is a weight file; name the folder that holds it and its config.json",
+         lapidary::quoted(path.string()));
   ensure(path.extension() != ".json", ErrorCode::usage,
-         "{} is a configuration without weights; only inspect can do with that", lapidary::quoted(path.string()));
-  fail(ErrorCode::usage, "{} is no model: expected a Hugging Face folder, a .gguf file{}", lapidary::quoted(path.string()),
-       config_alone ? ", a config.json" : "");
+         "{} is a configuration without weights; only inspect can do with that",
+         lapidary::quoted(path.string()));
+  fail(ErrorCode::usage, "{} is no model: expected a Hugging Face folder, a .gguf file{}",
+       lapidary::quoted(path.string()), config_alone ? ", a config.json" : "");
 }
 
 [[noreturn]] void fail_unknown(const std::string& model, const fs::path& cache) {
   const std::vector<std::string> known = cached_models(cache);
-  std::string message = fmt::format("no model {}: not a path, and not a name in {}", lapidary::quoted(model), cache.string());
+  std::string message =
+      fmt::format("no model {}: not a path, and not a name in {}", lapidary::quoted(model), cache.string());
   if (const auto guess = nearest(model, known)) message += fmt::format("; did you mean {}?", *guess);
-  message += known.empty() ? "\n  the cache is empty" : fmt::format("\n  in the cache: {}", fmt::join(known, ", "));
-  message += "\n  fetch a small real model with: tools/fetch_model.py smollm2-135m";
+  message +=
+      known.empty() ? "\n  the cache is empty" : fmt::format("\n  in the cache: {}", fmt::join(known, ", "));
+  message += "\n  fetch a small real model with: tools/fetch_model.py smollm2-135m-instruct";
   throw Error(ErrorCode::not_found, message);
 }
 
 }  // namespace
 
 fs::path model_cache() {
-  if (const char* cache = std::getenv("LAPIDARY_CACHE"); cache != nullptr && *cache != '\0') return fs::path(cache) / "models";
+  if (const char* cache = std::getenv("LAPIDARY_CACHE"); cache != nullptr && *cache != '\0')
+    return fs::path(cache) / "models";
   return environment_folder("XDG_CACHE_HOME", ".cache") / "lapidary" / "models";
 }
 
-fs::path state_folder() { return environment_folder("XDG_STATE_HOME", ".local/state") / "lapidary"; }
+fs::path state_folder() {
+  return environment_folder("XDG_STATE_HOME", ".local/state") / "lapidary";
+}
 
 std::vector<std::string> cached_models(const fs::path& cache) {
   std::set<std::string> names;

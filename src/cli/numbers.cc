@@ -24,18 +24,27 @@ std::string with_unit(int64_t value, const std::array<const char*, 6>& units) {
 }  // namespace
 
 std::string grouped(int64_t value) {
-  std::string digits = std::to_string(value);
-  const size_t first = digits.front() == '-' ? 1 : 0;
-  for (size_t i = digits.size(); i > first + 3; i -= 3) digits.insert(i - 3, ",");
-  return digits;
+  const std::string digits = std::to_string(value);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    const size_t left = digits.size() - i;
+    if (left % 3 == 0 && i > 0 && digits[i - 1] != '-') out += ',';
+    out += digits[i];
+  }
+  return out;
 }
 
-std::string bytes_text(int64_t bytes) { return with_unit(bytes, {" B", " kB", " MB", " GB", " TB", " PB"}); }
+std::string bytes_text(int64_t bytes) {
+  return with_unit(bytes, {" B", " kB", " MB", " GB", " TB", " PB"});
+}
 
-std::string count_text(int64_t count) { return with_unit(count, {"", " k", " M", " G", " T", " P"}); }
+std::string count_text(int64_t count) {
+  return with_unit(count, {"", " k", " M", " G", " T", " P"});
+}
 
 std::string seconds_text(double seconds) {
-  if (seconds < 0.9995) return fmt::format("{:.{}f} ms", seconds * 1e3, seconds < 0.00995 ? 2 : seconds < 0.0995 ? 1 : 0);
+  if (seconds < 0.9995)
+    return fmt::format("{:.{}f} ms", seconds * 1e3, seconds < 0.00995 ? 2 : seconds < 0.0995 ? 1 : 0);
   if (seconds < 59.95) return fmt::format("{:.{}f} s", seconds, seconds < 9.995 ? 2 : 1);
   const int64_t whole = std::llround(seconds);
   return fmt::format("{} min {:02} s", whole / 60, whole % 60);

@@ -22,7 +22,10 @@ constexpr const char* kHelp =
 class Repl {
  public:
   Repl(Runner& runner, const RunFlags& flags)
-      : runner_(runner), flags_(flags), reader_(kPrompt, state_folder() / "history"), style_(Style::for_fd(STDOUT_FILENO)) {}
+      : runner_(runner),
+        flags_(flags),
+        reader_(kPrompt, state_folder() / "history"),
+        style_(Style::for_fd(STDOUT_FILENO)) {}
 
   int run() {
     write_out(style_.dim(banner()) + "\n");
@@ -46,8 +49,10 @@ class Repl {
   static constexpr const char* kMorePrompt = ". ";
 
   std::string banner() const {
-    return fmt::format("{}: {}, {}; /help lists the commands, Ctrl-D leaves", runner_.model.checkpoint.path.filename().string(),
-                       runner_.conversation ? "chat" : "raw completion, each line by itself", runner_.sampling);
+    return fmt::format("{}: {}, {}; /help lists the commands, Ctrl-D leaves",
+                       runner_.model.checkpoint.path.filename().string(),
+                       runner_.conversation ? "chat" : "raw completion, each line by itself",
+                       runner_.sampling);
   }
 
   LineReader::Key read_message(std::string& text) {
@@ -108,7 +113,8 @@ class Repl {
       write_out("no answer yet\n");
       return;
     }
-    write_out(stats_table(collect_stats(*runner_.engine, runner_.model.times, runner_.sampling, *last_), style_));
+    write_out(
+        stats_table(collect_stats(*runner_.engine, runner_.model.times, runner_.sampling, *last_), style_));
   }
 
   void reply(const std::string& text) {
@@ -128,9 +134,13 @@ class Repl {
     Answer answer = answer_with(runner_, prompt, true);
     if (answer.finish == Finish::interrupted) write_out(style_.dim("[stopped]") + "\n");
     if (answer.finish == Finish::length) {
-      write_out(style_.dim(answer.reason == "-n" ? "[cut: -n allows more tokens]" : "[cut: the context is full; /reset]") + "\n");
+      write_out(style_.dim(answer.reason == "-n" ? "[cut: -n allows more tokens]"
+                                                 : "[cut: the context is full; /reset]") +
+                "\n");
     }
-    if (flags_.stats) write_out(stats_table(collect_stats(*runner_.engine, runner_.model.times, runner_.sampling, answer), style_));
+    if (flags_.stats)
+      write_out(
+          stats_table(collect_stats(*runner_.engine, runner_.model.times, runner_.sampling, answer), style_));
     if (runner_.conversation) {
       if (answer.ids.empty() && answer.finish == Finish::interrupted) {
         runner_.conversation->drop_last();

@@ -9,8 +9,8 @@
 namespace lapidary {
 namespace {
 
-// The model's own stop tokens and the vocabulary's ends of turns. A stop text that is a special token's spelling never becomes
-// visible text, so it is looked for among the ids.
+// The model's own stop tokens and the vocabulary's ends of turns. A stop text that is a special token's
+// spelling never becomes visible text, so it is looked for among the ids.
 void set_stops(Runner& runner, const RunFlags& flags) {
   const Tokenizer& tokenizer = runner.model.tokenizer;
   std::vector<TokenId>& ids = runner.generation.stop_ids;
@@ -47,7 +47,8 @@ Runner open_runner(const RunFlags& flags) {
 
 void load(Runner& runner, const RunFlags& flags) {
   runner.engine = load_engine(runner.model.checkpoint, flags.engine, runner.model.times);
-  runner.session = std::make_unique<Session>(*runner.engine, runner.model.tokenizer, runner.generation, flags.engine.chunk);
+  runner.session = std::make_unique<Session>(*runner.engine, runner.model.tokenizer, runner.generation,
+                                             flags.engine.chunk);
 }
 
 Answer answer_with(Runner& runner, const std::vector<TokenId>& prompt, bool streaming) {

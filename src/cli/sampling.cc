@@ -1,7 +1,6 @@
 #include "cli/sampling.h"
 
 #include <CLI/CLI.hpp>
-
 #include <boost/json.hpp>
 #include <charconv>
 #include <random>
@@ -26,15 +25,18 @@ std::pair<int32_t, float> parse_bias(const std::string& text) {
     const auto right = std::from_chars(middle + 1, end, value);
     good = left.ec == std::errc{} && left.ptr == middle && right.ec == std::errc{} && right.ptr == end;
   }
-  ensure(good, ErrorCode::usage, "--logit-bias: expected ID=VALUE, as in 42=-1.5, got {}", lapidary::quoted(text));
+  ensure(good, ErrorCode::usage, "--logit-bias: expected ID=VALUE, as in 42=-1.5, got {}",
+         lapidary::quoted(text));
   return {id, value};
 }
 
 // A field of generation_config.json. Absent and null mean that the model does not ask for anything.
-std::optional<double> number_field(const boost::json::object& config, const char* key, const std::string& name) {
+std::optional<double> number_field(const boost::json::object& config, const char* key,
+                                   const std::string& name) {
   const boost::json::value* value = config.if_contains(key);
   if (value == nullptr || value->is_null()) return {};
-  ensure(value->is_number(), ErrorCode::data, "{}: {} is no number: {}", name, key, boost::json::serialize(*value));
+  ensure(value->is_number(), ErrorCode::data, "{}: {} is no number: {}", name, key,
+         boost::json::serialize(*value));
   return value->to_number<double>();
 }
 
@@ -55,26 +57,36 @@ SamplingParams model_defaults(const fs::path& checkpoint) {
     params.top_p = static_cast<float>(number_field(config, "top_p", path.string()).value_or(1));
     params.min_p = static_cast<float>(number_field(config, "min_p", path.string()).value_or(0));
   }
-  params.repetition_penalty = static_cast<float>(number_field(config, "repetition_penalty", path.string()).value_or(1));
+  params.repetition_penalty =
+      static_cast<float>(number_field(config, "repetition_penalty", path.string()).value_or(1));
   return params;
 }
 
 }  // namespace
 
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
-  const auto group = "Sampling (default: generation_config.json of the model when it names a temperature, else greedy)";
+  const auto group =
+      "Sampling (default: generation_config.json of the model when it names a temperature, else greedy)";
   command.add_option("--temp", flags.temperature, "Temperature; 0 takes the best token always")->group(group);
   command.add_option("--top-k", flags.top_k, "Only the K best tokens; 0: all")->group(group);
-  command.add_option("--top-p", flags.top_p, "Only the best tokens that make up this share; 1: all")->group(group);
-  command.add_option("--min-p", flags.min_p, "Only tokens at least this likely relative to the best; 0: all")->group(group);
-  command.add_option("--repeat-penalty", flags.repeat_penalty, "Weakens tokens already seen; 1: off")->group(group);
-  command.add_option("--frequency-penalty", flags.frequency_penalty, "Subtracted once for each time a token was seen")
+  command.add_option("--top-p", flags.top_p, "Only the best tokens that make up this share; 1: all")
       ->group(group);
-  command.add_option("--presence-penalty", flags.presence_penalty, "Subtracted from every token seen")->group(group);
+  command.add_option("--min-p", flags.min_p, "Only tokens at least this likely relative to the best; 0: all")
+      ->group(group);
+  command.add_option("--repeat-penalty", flags.repeat_penalty, "Weakens tokens already seen; 1: off")
+      ->group(group);
+  command
+      .add_option("--frequency-penalty", flags.frequency_penalty,
+                  "Subtracted once for each time a token was seen")
+      ->group(group);
+  command.add_option("--presence-penalty", flags.presence_penalty, "Subtracted from every token seen")
+      ->group(group);
   command.add_option("--logit-bias", flags.logit_bias, "ID=VALUE added to a token's logit; repeatable")
       ->allow_extra_args(false)
       ->group(group);
-  command.add_option("--seed", flags.seed, "The same seed gives the same text (default: random, shown by --stats)")
+  command
+      .add_option("--seed", flags.seed,
+                  "The same seed gives the same text (default: random, shown by --stats)")
       ->group(group);
 }
 

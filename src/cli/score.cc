@@ -13,7 +13,8 @@ namespace lapidary {
 
 std::vector<ScoreWindow> plan_windows(int64_t tokens, int64_t window, int64_t stride, int64_t reserved) {
   ensure(stride < window - reserved || tokens <= window, ErrorCode::usage,
-         "--stride {}: must be smaller than the {} tokens of text in a window, so that every token is scored with some before it",
+         "--stride {}: must be smaller than the {} tokens of text in a window, so that every token is scored "
+         "with some before it",
          stride, window - reserved);
   std::vector<ScoreWindow> windows;
   for (int64_t begin = 0, scored = 1; scored < tokens; begin += stride) {
@@ -45,7 +46,8 @@ ScoreDump::ScoreDump(const ModelSpec& spec, int64_t tokens) : spec_(spec), token
     const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
     if (!layer.owns_kv(i)) continue;
     for (const char* which : {"k", "v"}) {
-      add(fmt::format("kv.{}.{}", i, which), {layer.attention->n_kv_heads, tokens, layer.attention->head_dim});
+      add(fmt::format("kv.{}.{}", i, which),
+          {layer.attention->n_kv_heads, tokens, layer.attention->head_dim});
     }
   }
 }
@@ -67,7 +69,8 @@ void ScoreDump::on_hidden(int64_t layer, std::span<const RowId> rows, std::span<
   const int64_t width = spec_.d_model;
   for (size_t r = 0; r < rows.size(); ++r) {
     const auto from = hidden.begin() + static_cast<int64_t>(r) * width;
-    std::copy(from, from + width, entry("hidden").values.begin() + (layer * tokens_ + rows[r].position) * width);
+    std::copy(from, from + width,
+              entry("hidden").values.begin() + (layer * tokens_ + rows[r].position) * width);
   }
 }
 
@@ -85,25 +88,29 @@ void ScoreDump::on_kv(int64_t layer, RowId row, std::span<const float> k, std::s
     auto& to = entry(fmt::format("kv.{}.{}", layer, which)).values;
     for (int64_t head = 0; head < attention.n_kv_heads; ++head) {
       const auto from = values.begin() + head * attention.head_dim;
-      std::copy(from, from + attention.head_dim, to.begin() + (head * tokens_ + row.position) * attention.head_dim);
+      std::copy(from, from + attention.head_dim,
+                to.begin() + (head * tokens_ + row.position) * attention.head_dim);
     }
   };
   store("k", k);
   store("v", v);
 }
 
-void ScoreDump::write(const std::string& path, std::span<const int32_t> ids, std::span<const double> logprobs) const {
+void ScoreDump::write(const std::string& path, std::span<const int32_t> ids,
+                      std::span<const double> logprobs) const {
   const std::vector<int64_t> input_ids(ids.begin(), ids.end());
   const std::vector<float> rounded(logprobs.begin(), logprobs.end());
   std::map<std::string, TensorView> tensors;
-  for (const auto& [name, item] : entries_) tensors[name] = {DType::f32, item.shape, std::as_bytes(std::span(item.values))};
+  for (const auto& [name, item] : entries_)
+    tensors[name] = {DType::f32, item.shape, std::as_bytes(std::span(item.values))};
   tensors["input_ids"] = {DType::i64, {tokens_}, std::as_bytes(std::span(input_ids))};
   tensors["logprobs"] = {DType::f32, {tokens_ - 1}, std::as_bytes(std::span(rounded))};
   write_file_atomically(path, write_safetensors(tensors));
 }
 
-ScoreResult score_ids(Engine& engine, std::span<const int32_t> ids, const std::vector<ScoreWindow>& windows, bool repeat_bos,
-                      ScoreDump* dump, FunctionRef<void(int64_t done, int64_t total)> on_progress) {
+ScoreResult score_ids(Engine& engine, std::span<const int32_t> ids, const std::vector<ScoreWindow>& windows,
+                      bool repeat_bos, ScoreDump* dump,
+                      FunctionRef<void(int64_t done, int64_t total)> on_progress) {
   ScoreResult result;
   result.logprobs.resize(ids.size() - 1);
   result.windows = static_cast<int64_t>(windows.size());
@@ -117,19 +124,24 @@ ScoreResult score_ids(Engine& engine, std::span<const int32_t> ids, const std::v
       engine.forward(bos, [](size_t, int64_t, std::span<const float>) {});
     }
     for (int64_t at = window.begin; at < window.end;) {
-      // Rows up to the one before the first scored token are context: their logits are not asked for, unless all are dumped.
+      // Rows up to the one before the first scored token are context: their logits are not asked for, unless
+      // all are dumped.
       const int64_t asked = dump != nullptr ? window.begin : std::max(window.begin, window.first_scored - 1);
       const bool wanted = at >= asked;
       const int64_t end = std::min({window.end, at + kPiece, wanted ? window.end : asked});
       const Feed feeds[] = {{sequence, ids.subspan(static_cast<size_t>(at), static_cast<size_t>(end - at)),
                              wanted ? Want::all : Want::none}};
-      engine.forward(feeds, [&](size_t, int64_t index, std::span<const float> logits) {
-        const int64_t next = at + index + 1;
-        if (dump != nullptr) dump->on_logits(at + index, logits);
-        if (next >= window.first_scored && next < window.end) {
-          result.logprobs[static_cast<size_t>(next - 1)] = log_probability(logits, ids[static_cast<size_t>(next)]);
-        }
-      }, dump);
+      engine.forward(
+          feeds,
+          [&](size_t, int64_t index, std::span<const float> logits) {
+            const int64_t next = at + index + 1;
+            if (dump != nullptr) dump->on_logits(at + index, logits);
+            if (next >= window.first_scored && next < window.end) {
+              result.logprobs[static_cast<size_t>(next - 1)] =
+                  log_probability(logits, ids[static_cast<size_t>(next)]);
+            }
+          },
+          dump);
       at = end;
       on_progress(at, total);
     }

@@ -12,7 +12,8 @@
 namespace lapidary {
 namespace {
 
-// Of the weights that are not gathered by row: the share that one token reads (all but the experts that were not chosen).
+// Of the weights that are not gathered by row: the share that one token reads (all but the experts that were
+// not chosen).
 double touched_share(const ModelSpec& spec) {
   double held = 0, read = 0;
   for_each_tensor(spec, [&](const TensorInfo& info) {
@@ -37,7 +38,8 @@ int64_t peak_rss_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;  // Linux counts in KiB
 }
 
-RunStats collect_stats(const Engine& engine, const LoadTimes& load, const std::string& sampling, const Answer& answer) {
+RunStats collect_stats(const Engine& engine, const LoadTimes& load, const std::string& sampling,
+                       const Answer& answer) {
   RunStats stats;
   stats.load = load;
   stats.engine = engine.stats();
@@ -61,12 +63,14 @@ std::string stats_table(const RunStats& stats, const Style& style) {
   time.add({"load and pack weights", seconds_text(stats.load.engine_seconds), ""});
   std::string prefill = fmt::format("{} tokens, {} tok/s", grouped(prefilled),
                                     rate_text(per_second(prefilled, answer.prefill_seconds)));
-  if (answer.reused_tokens > 0) prefill += fmt::format(" ({} more were in the cache)", grouped(answer.reused_tokens));
+  if (answer.reused_tokens > 0)
+    prefill += fmt::format(" ({} more were in the cache)", grouped(answer.reused_tokens));
   time.add({"prefill, first token", seconds_text(answer.prefill_seconds), prefill});
   std::string decode = fmt::format("{} steps", grouped(answer.decode_steps));
   if (answer.decode_steps > 0) {
     const double bandwidth = decode_rate * static_cast<double>(stats.weight_bytes_per_token);
-    decode += fmt::format(", {} tok/s, {}/s of weights", rate_text(decode_rate), bytes_text(static_cast<int64_t>(bandwidth)));
+    decode += fmt::format(", {} tok/s, {}/s of weights", rate_text(decode_rate),
+                          bytes_text(static_cast<int64_t>(bandwidth)));
   }
   time.add({"decode", seconds_text(answer.decode_seconds), decode});
 
@@ -80,7 +84,8 @@ std::string stats_table(const RunStats& stats, const Style& style) {
   bytes.add({"workspace", bytes_text(engine.workspace_bytes), ""});
   bytes.add({"peak resident", bytes_text(stats.peak_rss_bytes), "mapped pages of the file included"});
   return time.text(style) + bytes.text(style) +
-         style.dim(fmt::format("  {} threads; {}; {}", stats.threads, stats.numeric_mode, stats.sampling)) + "\n";
+         style.dim(fmt::format("  {} threads; {}; {}", stats.threads, stats.numeric_mode, stats.sampling)) +
+         "\n";
 }
 
 boost::json::object timings_json(const RunStats& stats) {

@@ -39,6 +39,8 @@ std::string StopMatcher::push(std::string_view text) {
   return out;
 }
 
-std::string StopMatcher::flush() { return std::exchange(held_, {}); }
+std::string StopMatcher::flush() {
+  return std::exchange(held_, {});
+}
 
 }  // namespace lapidary

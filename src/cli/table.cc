@@ -14,7 +14,9 @@ std::string padded(const std::string& cell, size_t width, Align align) {
 
 TextTable::TextTable(std::vector<std::pair<std::string, Align>> columns) : columns_(std::move(columns)) {}
 
-void TextTable::add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+void TextTable::add(std::vector<std::string> cells) {
+  rows_.push_back(std::move(cells));
+}
 
 std::string TextTable::text(const Style& style, std::string_view indent) const {
   std::vector<size_t> widths;

@@ -29,7 +29,9 @@ void on_interrupt(int) {
 
 }  // namespace
 
-bool is_terminal(int fd) { return isatty(fd) == 1; }
+bool is_terminal(int fd) {
+  return isatty(fd) == 1;
+}
 
 size_t display_width(std::string_view utf8) {
   size_t width = 0;
@@ -44,7 +46,8 @@ std::string terminal_safe(std::string_view utf8) {
     const auto byte = static_cast<unsigned char>(utf8[i]);
     const auto next = i + 1 < utf8.size() ? static_cast<unsigned char>(utf8[i + 1]) : 0u;
     if (byte < 0x20 && byte != '\n' && byte != '\t') {
-      out += {'\xE2', '\x90', static_cast<char>(0x80 + byte)};  // U+2400 + byte: the picture of the control character
+      out += {'\xE2', '\x90',
+              static_cast<char>(0x80 + byte)};  // U+2400 + byte: the picture of the control character
     } else if (byte == 0x7F) {
       out += "\xE2\x90\xA1";
     } else if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {  // C1 controls, which some terminals obey
@@ -60,7 +63,8 @@ std::string terminal_safe(std::string_view utf8) {
 Style Style::for_fd(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
-  const bool refused = (no_color != nullptr && *no_color != '\0') || (term != nullptr && std::strcmp(term, "dumb") == 0);
+  const bool refused =
+      (no_color != nullptr && *no_color != '\0') || (term != nullptr && std::strcmp(term, "dumb") == 0);
   return Style(is_terminal(fd) && !refused);
 }
 
@@ -70,14 +74,21 @@ std::string Style::wrap(const char* code, std::string_view text) const {
 }
 
 Progress::Progress(std::string label)
-    : label_(std::move(label)), active_(is_terminal(STDERR_FILENO)), start_(std::chrono::steady_clock::now()), last_(start_) {}
+    : label_(std::move(label)),
+      active_(is_terminal(STDERR_FILENO)),
+      start_(std::chrono::steady_clock::now()),
+      last_(start_) {}
 
-Progress::~Progress() { clear(); }
+Progress::~Progress() {
+  clear();
+}
 
 void Progress::show(int64_t done, int64_t total, bool in_bytes) {
   if (!active_ || total <= 0) return;
   const auto now = std::chrono::steady_clock::now();
-  if (now - start_ < std::chrono::milliseconds(300) || (drawn_ && now - last_ < std::chrono::milliseconds(80))) return;
+  if (now - start_ < std::chrono::milliseconds(300) ||
+      (drawn_ && now - last_ < std::chrono::milliseconds(80)))
+    return;
   last_ = now;
   drawn_ = true;
   const auto amount = [&](int64_t n) { return in_bytes ? bytes_text(n) : grouped(n); };
@@ -105,10 +116,13 @@ InterruptScope::~InterruptScope() {
   if (installed_) sigaction(SIGINT, &previous_action, nullptr);
 }
 
-bool InterruptScope::requested() { return interrupt_requested != 0; }
+bool InterruptScope::requested() {
+  return interrupt_requested != 0;
+}
 
 void write_out(std::string_view text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   ensure(written, ErrorCode::io, "cannot write to standard output: {}", std::strerror(errno));
 }
 

@@ -1,0 +1,77 @@
+// The real SmolLM2-135M-Instruct of the user's model cache. A missing model is a failure, not a pass.
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "support/golden.h"
+#include "support/program.h"
+
+namespace lapidary::test {
+namespace {
+
+namespace json = boost::json;
+
+constexpr const char* kModel = "smollm2-135m-instruct";
+
+Invocation with_cache(std::vector<std::string> arguments, std::string input = "") {
+  return {.arguments = std::move(arguments), .input = std::move(input), .user_cache = true};
+}
+
+TEST(RealSmolLM2, SaysParis) {
+  const Program program;
+  const json::object answer = program.json(
+      with_cache({"run", "--raw", kModel, "The capital of France is", "-n", "4", "--json", "--temp", "0"}));
+  const std::string text(answer.at("text").as_string());
+  EXPECT_EQ(text.find(" Paris"), 0u) << text;
+  EXPECT_EQ(answer.at("prompt_tokens").as_int64(), 5);
+}
+
+TEST(RealSmolLM2, TokenizesAsPublished) {
+  const Outcome outcome = Program().run(with_cache({"tokenize", kModel, "The capital of France is"}));
+  EXPECT_EQ(outcome.out, "504 3575 282 4649 314\n") << outcome.err;
+}
+
+TEST(RealSmolLM2, ChatsThroughItsOwnTemplateAndStopsByItself) {
+  const Program program;
+  const json::object answer = program.json(with_cache(
+      {"run", kModel, "What is the capital of France? Answer in one sentence.", "--json", "-n", "80"}));
+  EXPECT_NE(std::string(answer.at("text").as_string()).find("Paris"), std::string::npos) << answer.at("text");
+  EXPECT_EQ(answer.at("finish_reason").as_string(), "stop");
+  EXPECT_EQ(answer.at("finish_detail").as_string(), "<|im_end|>");
+}
+
+TEST(RealSmolLM2, InspectsInNoTime) {
+  const Outcome outcome = Program().run(with_cache({"inspect", kModel}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_LT(outcome.seconds, 1.0);
+  for (const char* part : {"F ×30", "23,040", "gpt2 (smollm)", "49,152 tokens", "q4_1", "<|im_end|>"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+}
+
+TEST(RealSmolLM2, ScoresATextToItsGoldenLogProbabilities) {
+  const Golden golden(data_path("gguf/real/smollm2-135m-instruct-q4_1.safetensors"));
+  const TensorView& view = golden.view("text.logprobs");
+  ASSERT_EQ(view.dtype, DType::f64);
+  std::vector<double> expected(view.bytes.size() / sizeof(double));
+  std::memcpy(expected.data(), view.bytes.data(), view.bytes.size());
+  const double mean =
+      std::accumulate(expected.begin(), expected.end(), 0.0) / static_cast<double>(expected.size());
+
+  const json::object out = Program().json(
+      with_cache({"score", kModel, data_path("gguf/real/constitution.txt").string(), "--json"}));
+  EXPECT_EQ(out.at("windows").as_int64(), 1);
+  const double perplexity = out.at("perplexity").as_double();
+  EXPECT_NEAR(perplexity, std::exp(-mean), 1e-4 * std::exp(-mean));
+  const auto logprobs = json::value_to<std::vector<double>>(out.at("logprobs"));
+  ASSERT_EQ(logprobs.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_NEAR(logprobs[i], expected[i], 5e-4 * std::max(1.0, std::abs(expected[i]))) << "token " << i + 1;
+  }
+}
+
+}  // namespace
+}  // namespace lapidary::test
