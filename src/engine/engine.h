@@ -62,7 +62,8 @@ class Engine {
 
   // Appends the tokens of all feeds (at most one feed per sequence) and reports the wanted logits.
   // Error(usage): token id out of range (id, sequence, index), unknown sequence, empty feed; Error(limit): longer than the context.
-  // Checked before anything is changed.
+  // Checked before anything is changed. When a callback throws or a table row is damaged, the step at hand leaves no trace; earlier
+  // steps (chunks) of the call stay.
   void forward(std::span<const Feed> feeds, OnLogits on_logits, Probe* probe = nullptr);
 
   const ModelSpec& spec() const;

@@ -72,11 +72,10 @@ void put_quantised_lane(const UnpackedRow& row, const PanelFormat& f, int64_t n_
   }
 }
 
-template <typename T>
-void put_float_lane(std::span<const std::byte> row, int64_t n_inputs, int64_t lane, std::byte* panel) {
-  const auto* in = reinterpret_cast<const T*>(row.data());
-  auto* out = reinterpret_cast<T*>(panel) + lane;
-  for (int64_t k = 0; k < n_inputs; k++) std::memcpy(out + k * kLanes, in + k, sizeof(T));
+template <size_t kBytes>  // of one number; rows of a file may lie at any address
+void put_float_lane(const std::byte* row, int64_t n_inputs, int64_t lane, std::byte* panel) {
+  for (int64_t k = 0; k < n_inputs; k++)
+    std::memcpy(panel + static_cast<size_t>(k * kLanes + lane) * kBytes, row + static_cast<size_t>(k) * kBytes, kBytes);
 }
 
 std::optional<int64_t> bad_float(DType dtype, std::span<const std::byte> row, int64_t n) {
@@ -141,8 +140,8 @@ std::optional<BadWeight> pack_panels(const TensorView& weight, const Panels& pla
         put_quantised_lane(row, f, n_inputs, lane, to);
       } else {
         if (auto k = bad_float(weight.dtype, bytes, n_inputs)) return BadWeight{index, *k};
-        if (f.codes == Codes::f32) put_float_lane<uint32_t>(bytes, n_inputs, lane, to);
-        else put_float_lane<uint16_t>(bytes, n_inputs, lane, to);
+        if (f.codes == Codes::f32) put_float_lane<4>(bytes.data(), n_inputs, lane, to);
+        else put_float_lane<2>(bytes.data(), n_inputs, lane, to);
       }
     }
   }
