@@ -127,7 +127,11 @@ impl Bpe {
         let unk_id = self.settings.unk_id.unwrap_or(NONE);
         for (at, c) in text.char_indices() {
             let piece = &text[at..at + c.len_utf8()];
-            let id = if c.is_ascii() { self.ascii[c as usize] } else { self.vocabulary.find(piece).unwrap_or(NONE) };
+            let id = if c.is_ascii() {
+                self.ascii[c as usize]
+            } else {
+                self.vocabulary.find(piece).unwrap_or(NONE)
+            };
             if id != NONE {
                 if std::mem::take(&mut unknown) {
                     ids.push(unk_id);
@@ -164,7 +168,12 @@ impl Bpe {
 
     fn merge_long(&self, symbols: &mut [Symbol]) {
         let entry = |at: u32, rank: u32| Reverse((rank as u64) << 32 | at as u64);
-        let first: Vec<_> = symbols.iter().enumerate().filter(|(_, s)| s.rank != NONE).map(|(at, s)| entry(at as u32, s.rank)).collect();
+        let first: Vec<_> = symbols
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.rank != NONE)
+            .map(|(at, s)| entry(at as u32, s.rank))
+            .collect();
         let mut queue = BinaryHeap::from(first);
         while let Some(Reverse(top)) = queue.pop() {
             let (rank, at) = ((top >> 32) as u32, top as u32);
@@ -182,7 +191,10 @@ impl Bpe {
     /// Merges the symbol with its next one; returns the places whose next merge is a new one.
     fn merge_at(&self, symbols: &mut [Symbol], at: u32) -> [u32; 2] {
         let here = symbols[at as usize];
-        let gone = std::mem::replace(&mut symbols[here.next as usize], Symbol { id: NONE, prev: NONE, next: NONE, rank: NONE, made: NONE });
+        let gone = std::mem::replace(
+            &mut symbols[here.next as usize],
+            Symbol { id: NONE, prev: NONE, next: NONE, rank: NONE, made: NONE },
+        );
         symbols[at as usize].id = here.made;
         symbols[at as usize].next = gone.next;
         if gone.next != NONE {
@@ -197,7 +209,11 @@ impl Bpe {
 
     fn look_up(&self, symbols: &mut [Symbol], at: u32) {
         let next = symbols[at as usize].next;
-        let merge = if next == NONE { (NONE, NONE) } else { self.merges.find(symbols[at as usize].id, symbols[next as usize].id) };
+        let merge = if next == NONE {
+            (NONE, NONE)
+        } else {
+            self.merges.find(symbols[at as usize].id, symbols[next as usize].id)
+        };
         (symbols[at as usize].rank, symbols[at as usize].made) = merge;
     }
 }
@@ -209,7 +225,10 @@ impl Model for Bpe {
     fn tokenize(&self, text: &str) -> tokenizers::Result<Vec<Token>> {
         let mut ids = Vec::new();
         self.encode(text, &mut ids);
-        Ok(ids.into_iter().map(|id| Token::new(id, self.id_to_token(id).unwrap_or_default(), (0, 0))).collect())
+        Ok(ids
+            .into_iter()
+            .map(|id| Token::new(id, self.id_to_token(id).unwrap_or_default(), (0, 0)))
+            .collect())
     }
 
     fn token_to_id(&self, token: &str) -> Option<u32> {
@@ -267,7 +286,8 @@ mod tests {
         let mut words: Vec<String> = tokens[1..characters].to_vec();
         let mut merges: Vec<(String, String)> = Vec::new();
         for _ in 0..random.below(40) {
-            let (left, right) = (words[random.below(words.len())].clone(), words[random.below(words.len())].clone());
+            let (left, right) =
+                (words[random.below(words.len())].clone(), words[random.below(words.len())].clone());
             let made = format!("{left}{right}");
             if !tokens.contains(&made) {
                 tokens.push(made.clone());
@@ -289,7 +309,8 @@ mod tests {
         }
         let vocabulary = Vocabulary::new(spans, text).expect("distinct tokens");
         let find = |name: &str| vocabulary.find(name).expect("a token");
-        let triples: Vec<Triple> = merges.iter().map(|(a, b)| [find(a), find(b), find(&format!("{a}{b}"))]).collect();
+        let triples: Vec<Triple> =
+            merges.iter().map(|(a, b)| [find(a), find(b), find(&format!("{a}{b}"))]).collect();
         Bpe::new(vocabulary, &triples, settings)
     }
 
@@ -301,7 +322,8 @@ mod tests {
             let (tokens, merges) = random_vocabulary(&mut random);
             let (fuse, bytes, whole) = (random.below(2) == 0, random.below(2) == 0, random.below(4) == 0);
             let unk = random.below(3) > 0;
-            let vocab: ahash::AHashMap<String, u32> = tokens.iter().enumerate().map(|(i, t)| (t.clone(), i as u32)).collect();
+            let vocab: ahash::AHashMap<String, u32> =
+                tokens.iter().enumerate().map(|(i, t)| (t.clone(), i as u32)).collect();
             let mut builder = BPE::builder().vocab_and_merges(vocab, merges.clone());
             builder = builder.fuse_unk(fuse).byte_fallback(bytes).ignore_merges(whole);
             if unk {
@@ -309,11 +331,18 @@ mod tests {
             }
             let theirs = builder.build().expect("a model");
             let unk_id = unk.then_some(0);
-            let settings = Settings { unk_id, fuse_unk: fuse, byte_fallback: bytes, ignore_merges: whole, visible_blanks: false };
+            let settings = Settings {
+                unk_id,
+                fuse_unk: fuse,
+                byte_fallback: bytes,
+                ignore_merges: whole,
+                visible_blanks: false,
+            };
             let ours = ours(&tokens, &merges, settings);
             for _ in 0..20 {
                 let letters = ["a", "b", "c", "d", " ", "\u{2581}", "é", "東", "🙂", "x", "ñ", "ab", "cd"];
-                let text: String = (0..random.below(60)).map(|_| letters[random.below(letters.len())]).collect();
+                let text: String =
+                    (0..random.below(60)).map(|_| letters[random.below(letters.len())]).collect();
                 let mut got = Vec::new();
                 ours.encode(&text, &mut got);
                 let want: Vec<u32> = theirs.tokenize(&text).expect("tokens").iter().map(|t| t.id).collect();

@@ -1,12 +1,13 @@
 //! C interface: include/bridge.h says what each function promises. This file is the only one with pointers in it.
 
 mod bpe;
+mod guard;
 mod json;
 mod model_json;
 mod pieces;
 mod python;
-mod template;
 mod strftime;
+mod template;
 mod tokenizer;
 mod tokenizer_json;
 mod veil;
@@ -121,7 +122,8 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 unsafe fn guarded<T>(error: *mut LbBytes, work: impl FnOnce() -> Outcome<T>, done: impl FnOnce(T)) -> i32 {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| std::panic::set_hook(Box::new(|_| {})));
-    let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(Failure::Internal(panic_text(&*payload))));
+    let outcome = catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|payload| Err(Failure::Internal(panic_text(&*payload))));
     let (code, text) = match outcome {
         Ok(value) => {
             done(value);
@@ -151,12 +153,24 @@ pub unsafe extern "C" fn lb_ids_free(ids: LbIds) {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn lb_tokenizer_from_json(json: LbStr, out: *mut *mut Tokenizer, error: *mut LbBytes) -> i32 {
-    guarded(error, || Tokenizer::from_json(json.text("tokenizer.json")?), |t| *out = Box::into_raw(Box::new(t)))
+pub unsafe extern "C" fn lb_tokenizer_from_json(
+    json: LbStr,
+    out: *mut *mut Tokenizer,
+    error: *mut LbBytes,
+) -> i32 {
+    guarded(
+        error,
+        || Tokenizer::from_json(json.text("tokenizer.json")?),
+        |t| *out = Box::into_raw(Box::new(t)),
+    )
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn lb_tokenizer_from_bpe(bpe: *const LbBpe, out: *mut *mut Tokenizer, error: *mut LbBytes) -> i32 {
+pub unsafe extern "C" fn lb_tokenizer_from_bpe(
+    bpe: *const LbBpe,
+    out: *mut *mut Tokenizer,
+    error: *mut LbBytes,
+) -> i32 {
     let work = || {
         let bpe = &*bpe;
         let mut tokens = Vec::with_capacity(bpe.n_tokens);
@@ -193,7 +207,11 @@ pub unsafe extern "C" fn lb_tokenizer_encode(
     out: *mut LbIds,
     error: *mut LbBytes,
 ) -> i32 {
-    guarded(error, || (*tokenizer).encode(text.text("text")?, parse_special != 0), |ids| *out = LbIds::owned(ids))
+    guarded(
+        error,
+        || (*tokenizer).encode(text.text("text")?, parse_special != 0),
+        |ids| *out = LbIds::owned(ids),
+    )
 }
 
 #[no_mangle]
@@ -234,7 +252,11 @@ pub unsafe extern "C" fn lb_tokenizer_byte_level(tokenizer: *const Tokenizer) ->
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn lb_template_new(source: LbStr, out: *mut *mut ChatTemplate, error: *mut LbBytes) -> i32 {
+pub unsafe extern "C" fn lb_template_new(
+    source: LbStr,
+    out: *mut *mut ChatTemplate,
+    error: *mut LbBytes,
+) -> i32 {
     guarded(error, || ChatTemplate::new(source.text("chat template")?), |t| *out = Box::into_raw(Box::new(t)))
 }
 
@@ -274,7 +296,12 @@ pub unsafe extern "C" fn lb_template_ids(
     guarded(error, work, |ids| *out = LbIds::owned(ids))
 }
 
-unsafe fn request<'a>(messages: LbStr, tools: LbStr, options: LbStr, now: LbStr) -> Outcome<template::Request<'a>> {
+unsafe fn request<'a>(
+    messages: LbStr,
+    tools: LbStr,
+    options: LbStr,
+    now: LbStr,
+) -> Outcome<template::Request<'a>> {
     Ok(template::Request {
         messages: messages.text("messages")?,
         tools: tools.text("tools")?,

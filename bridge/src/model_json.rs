@@ -95,7 +95,8 @@ impl<'de> Parts<'de> {
         let vocabulary = self.vocabulary.ok_or_else(|| E::missing_field("model.vocab"))?;
         let early = |pairs: Vec<(Cow<str>, Cow<str>)>| {
             let mut joined = String::new();
-            let triples = pairs.iter().enumerate().map(|(rank, (l, r))| triple(&vocabulary, rank, l, r, &mut joined));
+            let triples =
+                pairs.iter().enumerate().map(|(rank, (l, r))| triple(&vocabulary, rank, l, r, &mut joined));
             triples.collect::<Result<Vec<Triple>, String>>().map_err(E::custom)
         };
         let merges = match (self.merges, self.early_merges) {
@@ -114,13 +115,21 @@ impl<'de> Parts<'de> {
     }
 }
 
-fn triple(vocabulary: &Vocabulary, rank: usize, left: &str, right: &str, joined: &mut String) -> Result<Triple, String> {
+fn triple(
+    vocabulary: &Vocabulary,
+    rank: usize,
+    left: &str,
+    right: &str,
+    joined: &mut String,
+) -> Result<Triple, String> {
     joined.clear();
     joined.push_str(left);
     joined.push_str(right);
     let find = |name: &str| match vocabulary.find(name) {
         Some(id) => Ok(id),
-        None => Err(format!("merge {rank} ({left:?}, {right:?}) needs the token {name:?}, which is not in the vocabulary")),
+        None => Err(format!(
+            "merge {rank} ({left:?}, {right:?}) needs the token {name:?}, which is not in the vocabulary"
+        )),
     };
     Ok([find(left)?, find(right)?, find(joined)?])
 }
@@ -154,10 +163,17 @@ impl<'de> Visitor<'de> for VocabularySeed {
         }
         // Ids may have holes, but not so many that a small file takes all the memory.
         if tokens.is_empty() || tokens.len() > MAX_TOKENS || largest > 2 * tokens.len() + 65536 {
-            return Err(Error::custom(format!("model.vocab has {} tokens with ids up to {largest}", tokens.len())));
+            return Err(Error::custom(format!(
+                "model.vocab has {} tokens with ids up to {largest}",
+                tokens.len()
+            )));
         }
         Vocabulary::new(tokens, text).map_err(|(a, b)| {
-            Error::custom(if a == b { format!("model.vocab gives id {a} twice") } else { format!("model.vocab lists one token as {a} and as {b}") })
+            Error::custom(if a == b {
+                format!("model.vocab gives id {a} twice")
+            } else {
+                format!("model.vocab lists one token as {a} and as {b}")
+            })
         })
     }
 }
@@ -179,7 +195,9 @@ impl<'de> Deserialize<'de> for Pair<'de> {
             }
             fn visit_str<E: Error>(self, text: &str) -> Result<Pair<'de>, E> {
                 match text.split_once(' ') {
-                    Some((left, right)) if !right.contains(' ') => Ok(Pair(left.to_string().into(), right.to_string().into())),
+                    Some((left, right)) if !right.contains(' ') => {
+                        Ok(Pair(left.to_string().into(), right.to_string().into()))
+                    }
                     _ => Err(E::custom(format!("merge {text:?} is not two tokens with a blank between"))),
                 }
             }

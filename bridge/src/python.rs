@@ -3,14 +3,26 @@
 use std::fmt::Write;
 
 use minijinja::value::{Value, ValueKind};
-use minijinja::{Error, ErrorKind};
+use minijinja::{Error, ErrorKind, State};
 
 use crate::json::BigInteger;
 
 const MAX_DEPTH: usize = 128;
 
-fn too_deep() -> Error {
-    Error::new(ErrorKind::InvalidOperation, format!("a value is nested deeper than {MAX_DEPTH}"))
+/// What text costs beyond the values that it shows.
+fn charge(state: &State, bytes: usize) -> Result<(), Error> {
+    state.consume_fuel(bytes as u64 / 64)
+}
+
+/// Values may share parts, so that a small one prints without end: each one seen is paid for.
+fn visit(state: &State, depth: usize) -> Result<(), Error> {
+    if depth > MAX_DEPTH {
+        return Err(Error::new(
+            ErrorKind::InvalidOperation,
+            format!("a value is nested deeper than {MAX_DEPTH}"),
+        ));
+    }
+    state.consume_fuel(1)
 }
 
 /// `repr(float)`: the shortest digits that read back, an exponent below 1e-4 and from 1e16.
@@ -40,22 +52,21 @@ fn as_float(value: &Value) -> Option<f64> {
 }
 
 /// `str(value)`, as `{{ value }}` prints it. None: the engine's own spelling is the same.
-pub fn display(value: &Value) -> Result<Option<String>, Error> {
+pub fn display(state: &State, value: &Value) -> Result<Option<String>, Error> {
     match value.kind() {
         ValueKind::Number => Ok(as_float(value).map(float)),
         ValueKind::Seq | ValueKind::Map => {
             let mut out = String::new();
-            repr(value, &mut out, 0)?;
+            repr(state, value, &mut out, 0)?;
+            charge(state, out.len())?;
             Ok(Some(out))
         }
         _ => Ok(None),
     }
 }
 
-fn repr(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
-    if depth > MAX_DEPTH {
-        return Err(too_deep());
-    }
+fn repr(state: &State, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
+    visit(state, depth)?;
     match value.kind() {
         ValueKind::String => repr_string(value.as_str().unwrap_or(""), out),
         ValueKind::Number => match as_float(value) {
@@ -66,7 +77,7 @@ fn repr(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
             out.push('[');
             for (i, item) in value.try_iter()?.enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
-                repr(&item, out, depth + 1)?;
+                repr(state, &item, out, depth + 1)?;
             }
             out.push(']');
         }
@@ -74,9 +85,9 @@ fn repr(value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
             out.push('{');
             for (i, key) in value.try_iter()?.enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
-                repr(&key, out, depth + 1)?;
+                repr(state, &key, out, depth + 1)?;
                 out.push_str(": ");
-                repr(&value.get_item(&key)?, out, depth + 1)?;
+                repr(state, &value.get_item(&key)?, out, depth + 1)?;
             }
             out.push('}');
         }
@@ -118,9 +129,10 @@ pub struct Dump {
 }
 
 impl Dump {
-    pub fn dump(&self, value: &Value) -> Result<String, Error> {
+    pub fn dump(&self, state: &State, value: &Value) -> Result<String, Error> {
         let mut out = String::new();
-        self.write(value, &mut out, 0)?;
+        self.write(state, value, &mut out, 0)?;
+        charge(state, out.len())?;
         Ok(out)
     }
 
@@ -131,26 +143,27 @@ impl Dump {
         }
     }
 
-    fn write(&self, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
-        if depth > MAX_DEPTH {
-            return Err(too_deep());
-        }
+    fn write(&self, state: &State, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
+        visit(state, depth)?;
         match value.kind() {
             ValueKind::None => out.push_str("null"),
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number => out.push_str(&json_number(value)),
             ValueKind::String => self.string(value.as_str().unwrap_or(""), out),
-            ValueKind::Map => self.map(value, out, depth)?,
-            ValueKind::Seq | ValueKind::Iterable => self.list(value, out, depth)?,
+            ValueKind::Map => self.map(state, value, out, depth)?,
+            ValueKind::Seq | ValueKind::Iterable => self.list(state, value, out, depth)?,
             _ if value.downcast_object_ref::<BigInteger>().is_some() => write!(out, "{value}")?,
             kind => {
-                return Err(Error::new(ErrorKind::InvalidOperation, format!("tojson: a value of type {kind} is not JSON serializable")))
+                return Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("tojson: a value of type {kind} is not JSON serializable"),
+                ))
             }
         }
         Ok(())
     }
 
-    fn list(&self, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
+    fn list(&self, state: &State, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
         out.push('[');
         let mut empty = true;
         for item in value.try_iter()? {
@@ -159,7 +172,7 @@ impl Dump {
             }
             empty = false;
             self.line(out, depth + 1);
-            self.write(&item, out, depth + 1)?;
+            self.write(state, &item, out, depth + 1)?;
         }
         if !empty {
             self.line(out, depth);
@@ -168,7 +181,7 @@ impl Dump {
         Ok(())
     }
 
-    fn map(&self, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
+    fn map(&self, state: &State, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
         let mut keys: Vec<Value> = value.try_iter()?.collect();
         if self.sort_keys {
             keys.sort();
@@ -184,10 +197,15 @@ impl Dump {
                 ValueKind::None => out.push_str("\"null\""),
                 ValueKind::Bool => out.push_str(if key.is_true() { "\"true\"" } else { "\"false\"" }),
                 ValueKind::Number => write!(out, "\"{}\"", json_number(key))?,
-                kind => return Err(Error::new(ErrorKind::InvalidOperation, format!("tojson: a key of type {kind}"))),
+                kind => {
+                    return Err(Error::new(
+                        ErrorKind::InvalidOperation,
+                        format!("tojson: a key of type {kind}"),
+                    ))
+                }
             }
             out.push_str(&self.key_separator);
-            self.write(&value.get_item(key)?, out, depth + 1)?;
+            self.write(state, &value.get_item(key)?, out, depth + 1)?;
         }
         if !keys.is_empty() {
             self.line(out, depth);

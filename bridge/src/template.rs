@@ -1,13 +1,15 @@
 //! Chat templates, rendered as Hugging Face renders them. Templates come with model files and are not trusted: the work, the depth and
 //! the output of a render are bounded, and a template sees nothing but the values of its request.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior};
 
+use crate::guard::{self, Limits};
 use crate::strftime::Moment;
 use crate::tokenizer::Tokenizer;
 use crate::veil::Veil;
@@ -18,20 +20,32 @@ const MAX_SOURCE: usize = 256 << 10;
 const MAX_REQUEST: usize = 64 << 20;
 const MAX_OUTPUT: usize = 64 << 20;
 
-// One unit is one instruction or 64 bytes of text made. The share that grows with the request lets long conversations through; the cap
+// One unit of fuel is one instruction or 64 bytes of text made. The share that grows with the request lets long conversations through; the cap
 // ends an endless loop within a second.
 const BASE_FUEL: u64 = 500_000;
 const FUEL_PER_BYTE: u64 = 8;
-const MAX_FUEL: u64 = 8_000_000;
+const MAX_FUEL: u64 = 4_000_000;
 const RECURSION: usize = 400;
 
-// Deeply nested source and values are walked by recursion inside the engine, so the work runs on a thread whose stack outlasts the
-// deepest nesting that MAX_SOURCE and MAX_FUEL can pay for. Only the pages that are touched take memory.
-const STACK: usize = 1 << 30;
+// What fuel does not count (guard.rs).
+const BASE_MEMORY: usize = 256 << 20;
+const MEMORY_PER_BYTE: usize = 64;
+const BASE_TIME: Duration = Duration::from_secs(5); // renders take milliseconds; this is for machines that are very busy
+const BYTES_PER_SECOND: usize = 4 << 20;
+
+// Deeply nested source and values are walked by recursion inside the engine; this outlasts the deepest nesting that MAX_SOURCE and
+// MAX_FUEL can pay for.
+const STACK: usize = 512 << 20;
+
+fn limits(size: usize) -> Limits {
+    let time = BASE_TIME + Duration::from_secs((size / BYTES_PER_SECOND) as u64);
+    Limits { memory: BASE_MEMORY + MEMORY_PER_BYTE * size, time, stack: STACK }
+}
 
 pub struct ChatTemplate {
     source: String,
-    environment: Arc<Environment<'static>>,
+    environment: Environment<'static>,
+    given_up: AtomicBool,
 }
 
 pub struct Request<'a> {
@@ -53,8 +67,8 @@ impl ChatTemplate {
             return Err(Failure::Limit(format!("{NAME}: {} bytes, the limit is {MAX_SOURCE}", source.len())));
         }
         let owned = source.to_string();
-        let environment = on_deep_stack(move || build_environment(owned))?;
-        Ok(ChatTemplate { source: source.to_string(), environment: Arc::new(environment) })
+        let environment = guard::run(limits(source.len()), move || build_environment(owned)).0?;
+        Ok(ChatTemplate { source: source.to_string(), environment, given_up: AtomicBool::new(false) })
     }
 
     pub fn render(&self, request: &Request) -> Outcome<String> {
@@ -83,21 +97,32 @@ impl ChatTemplate {
     }
 
     fn render_context(&self, request: &Request, context: IndexMap<Value, Value>) -> Outcome<String> {
-        let size = request.size() as u64;
-        let mut environment = (*self.environment).clone();
-        environment.set_fuel(Some((BASE_FUEL + FUEL_PER_BYTE * size).min(MAX_FUEL)));
+        if self.given_up.load(Ordering::Relaxed) {
+            return Err(Failure::Limit(format!("{NAME}: it had to be stopped before and is not run again")));
+        }
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some((BASE_FUEL + FUEL_PER_BYTE * request.size() as u64).min(MAX_FUEL)));
         let Some(moment) = Moment::parse(request.now) else {
             return data(format!("now: {:?} is not YYYY-MM-DDTHH:MM:SS", request.now));
         };
         environment.add_function("strftime_now", move |pattern: &str| {
-            moment.format(pattern).map_err(|d| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown directive {d}")))
+            moment.format(pattern).map_err(|d| {
+                Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown directive {d}"))
+            })
         });
-        let text = on_deep_stack(move || {
+        let (outcome, given_up) = guard::run(limits(request.size()), move || {
             let template = environment.get_template(NAME).map_err(failure)?;
             template.render(Value::from_object(context)).map_err(failure)
-        })?;
+        });
+        if given_up {
+            self.given_up.store(true, Ordering::Relaxed);
+        }
+        let text = outcome?;
         if text.len() > MAX_OUTPUT {
-            return Err(Failure::Limit(format!("{NAME}: an output of {} bytes, the limit is {MAX_OUTPUT}", text.len())));
+            return Err(Failure::Limit(format!(
+                "{NAME}: an output of {} bytes, the limit is {MAX_OUTPUT}",
+                text.len()
+            )));
         }
         Ok(text)
     }
@@ -105,21 +130,13 @@ impl ChatTemplate {
 
 impl Drop for ChatTemplate {
     fn drop(&mut self) {
-        let mut environment = Environment::empty();
-        std::mem::swap(Arc::make_mut(&mut self.environment), &mut environment);
-        // A thread that cannot be had leaves the template where it is: leaking it is better than overflowing this stack.
-        let _ = on_deep_stack(move || {
+        let environment = std::mem::take(&mut self.environment);
+        // Without a thread the closure is dropped here, on the caller's stack, as any other value would be.
+        let _ = guard::run(limits(self.source.len()), move || {
             drop(environment);
             Ok(())
         });
     }
-}
-
-fn on_deep_stack<T: Send>(work: impl FnOnce() -> Outcome<T> + Send) -> Outcome<T> {
-    std::thread::scope(|scope| match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
-        Ok(thread) => thread.join().unwrap_or_else(|payload| Err(Failure::Internal(crate::panic_text(&*payload)))),
-        Err(error) => Err(Failure::Limit(format!("{NAME}: no thread to render on: {error}"))),
-    })
 }
 
 fn build_environment(source: String) -> Outcome<Environment<'static>> {
@@ -130,26 +147,19 @@ fn build_environment(source: String) -> Outcome<Environment<'static>> {
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_recursion_limit(RECURSION);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.set_formatter(|out, state, value| match python::display(value)? {
-        Some(text) => {
-            charge(state, text.len())?;
-            out.write_str(&text).map_err(Error::from)
-        }
+    environment.set_formatter(|out, state, value| match python::display(state, value)? {
+        Some(text) => out.write_str(&text).map_err(Error::from),
         None => minijinja::escape_formatter(out, state, value),
     });
     environment.add_filter("tojson", tojson);
-    environment.add_filter("string", |value: &Value| -> Result<String, Error> {
-        Ok(python::display(value)?.unwrap_or_else(|| value.to_string()))
+    environment.add_filter("string", |state: &State, value: &Value| -> Result<String, Error> {
+        Ok(python::display(state, value)?.unwrap_or_else(|| value.to_string()))
     });
     environment.add_function("raise_exception", |message: &str| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message.to_string()))
     });
     environment.add_template_owned(NAME, source).map_err(failure)?;
     Ok(environment)
-}
-
-fn charge(state: &State, bytes: usize) -> Result<(), Error> {
-    state.consume_fuel(bytes as u64 / 16)
 }
 
 /// `json.dumps` with transformers' defaults: no sorting, no escapes beyond JSON's own.
@@ -163,7 +173,9 @@ fn tojson(state: &State, value: &Value, options: Kwargs) -> Result<Value, Error>
     let separators: Option<Vec<String>> = options.get("separators")?;
     let (item_separator, key_separator) = match separators.as_deref() {
         Some([item, key]) => (item.clone(), key.clone()),
-        Some(_) => return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators must be two strings")),
+        Some(_) => {
+            return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators must be two strings"))
+        }
         None => (if indent.is_some() { "," } else { ", " }.to_string(), ": ".to_string()),
     };
     let dump = python::Dump {
@@ -174,14 +186,15 @@ fn tojson(state: &State, value: &Value, options: Kwargs) -> Result<Value, Error>
         sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
     };
     options.assert_all_used()?;
-    let text = dump.dump(value)?;
-    charge(state, text.len())?;
-    Ok(Value::from(text))
+    dump.dump(state, value).map(Value::from)
 }
 
 fn parse_request(request: &Request) -> Outcome<IndexMap<Value, Value>> {
     if request.size() > MAX_REQUEST {
-        return Err(Failure::Limit(format!("{NAME}: a request of {} bytes, the limit is {MAX_REQUEST}", request.size())));
+        return Err(Failure::Limit(format!(
+            "{NAME}: a request of {} bytes, the limit is {MAX_REQUEST}",
+            request.size()
+        )));
     }
     let parse = |what: &str, text: &str| json::parse(text).map_err(|e| Failure::Data(format!("{what}: {e}")));
     let mut context = IndexMap::new();

@@ -8,7 +8,8 @@ use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizers;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{
-    AddedToken, AddedVocabulary, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizer, PreTokenizerWrapper, SplitDelimiterBehavior,
+    AddedToken, AddedVocabulary, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizer,
+    PreTokenizerWrapper, SplitDelimiterBehavior,
 };
 
 use crate::bpe::{Bpe, Settings, Triple};
@@ -26,8 +27,7 @@ const SPLIT_SPIECE: i32 = 0;
 const SPLIT_SMOLLM: i32 = 1;
 const SPLIT_LLAMA3: i32 = 2;
 
-const LLAMA3_PATTERN: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 const MAX_TEXT: usize = 1 << 30;
 
@@ -103,10 +103,22 @@ impl Tokenizer {
         for (token, kind) in spec.tokens.iter().zip(spec.kinds) {
             pieces.push(token, *kind, &decoder);
         }
-        Ok(Tokenizer::assemble(model, stages, parsed, pieces, Facts { unk_id: spec.unk_id, first_id: None, byte_level }))
+        Ok(Tokenizer::assemble(
+            model,
+            stages,
+            parsed,
+            pieces,
+            Facts { unk_id: spec.unk_id, first_id: None, byte_level },
+        ))
     }
 
-    fn assemble(model: Bpe, stages: Stages, parsed: AddedVocabulary, pieces: Pieces, facts: Facts) -> Tokenizer {
+    fn assemble(
+        model: Bpe,
+        stages: Stages,
+        parsed: AddedVocabulary,
+        pieces: Pieces,
+        facts: Facts,
+    ) -> Tokenizer {
         let mut literal = parsed.clone();
         literal.set_encode_special_tokens(true);
         Tokenizer {
@@ -162,8 +174,13 @@ impl Tokenizer {
     pub fn cut(&self, text: &str) -> Vec<(String, Option<u32>)> {
         let cut = self.parsed.extract_and_normalize(None::<&NormalizerWrapper>, text);
         let pieces = cut.get_splits(OffsetReferential::Normalized, OffsetType::None);
-        let special = |tokens: &Vec<tokenizers::Token>| tokens.first().map(|t| t.id).filter(|id| self.kind(*id as usize) == SPECIAL);
-        pieces.iter().map(|(piece, _, tokens)| (piece.to_string(), tokens.as_ref().and_then(special))).collect()
+        let special = |tokens: &Vec<tokenizers::Token>| {
+            tokens.first().map(|t| t.id).filter(|id| self.kind(*id as usize) == SPECIAL)
+        };
+        pieces
+            .iter()
+            .map(|(piece, _, tokens)| (piece.to_string(), tokens.as_ref().and_then(special)))
+            .collect()
     }
 
     pub fn special_tokens(&self) -> Vec<u32> {
@@ -208,9 +225,12 @@ struct Stages {
 impl Stages {
     /// Whether all they do is to write blanks as U+2581, which the model can do while it reads. A split on blanks after that finds none.
     fn only_show_blanks(&self) -> bool {
-        let replace = serde_json::json!({"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"});
+        let replace =
+            serde_json::json!({"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"});
         let shows = serde_json::to_value(&self.normalizer).is_ok_and(|n| n == replace);
-        let split = |value: serde_json::Value| value["type"] == "Split" && value["pattern"] == serde_json::json!({"String": " "});
+        let split = |value: serde_json::Value| {
+            value["type"] == "Split" && value["pattern"] == serde_json::json!({"String": " "})
+        };
         let idle = serde_json::to_value(&self.pre_tokenizer).is_ok_and(|p| p.is_null() || split(p));
         shows && idle
     }
@@ -248,9 +268,12 @@ fn spec_model(spec: &BpeSpec) -> Outcome<Bpe> {
     }
     let vocabulary = match Vocabulary::new(spans, text) {
         Ok(vocabulary) => vocabulary,
-        Err((a, b)) => return data(format!("tokens {a} and {b} have the same spelling {:?}", spec.tokens[b as usize])),
+        Err((a, b)) => {
+            return data(format!("tokens {a} and {b} have the same spelling {:?}", spec.tokens[b as usize]))
+        }
     };
-    if let Some(rank) = spec.merges.iter().position(|m| m.iter().any(|id| *id as usize >= spec.tokens.len())) {
+    if let Some(rank) = spec.merges.iter().position(|m| m.iter().any(|id| *id as usize >= spec.tokens.len()))
+    {
         return Err(Failure::Internal(format!("merge {rank} names a token beyond the vocabulary")));
     }
     let spiece = spec.split == SPLIT_SPIECE;
@@ -273,10 +296,13 @@ fn spec_stages(spec: &BpeSpec) -> Outcome<Stages> {
             (Some(NormalizerWrapper::Sequence(Normalizers::new(both))), None)
         }
         SPLIT_SPIECE => (None, None),
-        SPLIT_SMOLLM => (None, sequence(vec![Digits::new(true).into(), ByteLevel::new(false, true, true).into()])),
+        SPLIT_SMOLLM => {
+            (None, sequence(vec![Digits::new(true).into(), ByteLevel::new(false, true, true).into()]))
+        }
         SPLIT_LLAMA3 => {
             let pattern = SplitPattern::Regex(LLAMA3_PATTERN.into());
-            let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map_err(broken("pre_tokenizer"))?;
+            let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)
+                .map_err(broken("pre_tokenizer"))?;
             (None, sequence(vec![split.into(), ByteLevel::new(false, true, false).into()]))
         }
         other => return Err(Failure::Internal(format!("unknown split {other}"))),

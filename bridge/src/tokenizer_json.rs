@@ -35,10 +35,13 @@ pub struct TokenizerJson {
 }
 
 pub fn parse(text: &str) -> Outcome<TokenizerJson> {
-    let file: TokenizerJson = serde_json::from_str(text).map_err(|e| Failure::Data(format!("tokenizer.json: {e}")))?;
+    let file: TokenizerJson =
+        serde_json::from_str(text).map_err(|e| Failure::Data(format!("tokenizer.json: {e}")))?;
     match file.version.as_deref() {
         None | Some("1.0") => {}
-        Some(other) => return Err(Failure::Unsupported(format!("tokenizer.json: version {other:?}, expected \"1.0\""))),
+        Some(other) => {
+            return Err(Failure::Unsupported(format!("tokenizer.json: version {other:?}, expected \"1.0\"")))
+        }
     }
     Ok(file)
 }
@@ -50,7 +53,9 @@ pub fn model(json: ModelJson, visible_blanks: bool) -> Outcome<(Bpe, Option<u32>
         None => None,
         Some(name) => match vocabulary.find(name) {
             Some(id) => Some(id),
-            None => return data(format!("tokenizer.json: model.unk_token {name:?} is not in the vocabulary")),
+            None => {
+                return data(format!("tokenizer.json: model.unk_token {name:?} is not in the vocabulary"))
+            }
         },
     };
     let settings = Settings {
@@ -65,7 +70,9 @@ pub fn model(json: ModelJson, visible_blanks: bool) -> Outcome<(Bpe, Option<u32>
 
 /// How spellings become bytes, from the file's decoder.
 pub fn decoding_rule(decoder: &Value) -> Outcome<Rule> {
-    let unknown = |what: &Value| Err(Failure::Unsupported(format!("tokenizer.json: decoder {what} is not one we know")));
+    let unknown = |what: &Value| {
+        Err(Failure::Unsupported(format!("tokenizer.json: decoder {what} is not one we know")))
+    };
     match decoder["type"].as_str() {
         Some("ByteLevel") => return Ok(Rule::ByteLevel),
         Some("Metaspace") => return metaspace(decoder),
@@ -77,7 +84,9 @@ pub fn decoding_rule(decoder: &Value) -> Outcome<Rule> {
     for step in decoder["decoders"].as_array().into_iter().flatten() {
         match step["type"].as_str() {
             Some("Replace") => match (step["pattern"]["String"].as_str(), step["content"].as_str()) {
-                (Some(from), Some(to)) if !from.is_empty() => replace.push((from.to_string(), to.to_string())),
+                (Some(from), Some(to)) if !from.is_empty() => {
+                    replace.push((from.to_string(), to.to_string()))
+                }
                 _ => return unknown(step),
             },
             Some("ByteFallback") => byte_fallback = true,
@@ -93,7 +102,9 @@ pub fn decoding_rule(decoder: &Value) -> Outcome<Rule> {
 
 fn metaspace(decoder: &Value) -> Outcome<Rule> {
     match decoder["replacement"].as_str() {
-        Some(mark) if !mark.is_empty() => Ok(Rule::Spiece { replace: vec![(mark.into(), " ".into())], byte_fallback: false }),
+        Some(mark) if !mark.is_empty() => {
+            Ok(Rule::Spiece { replace: vec![(mark.into(), " ".into())], byte_fallback: false })
+        }
         _ => data("tokenizer.json: decoder Metaspace has no replacement"),
     }
 }
@@ -115,10 +126,14 @@ pub fn first_token(processor: &Value) -> Outcome<Option<u32>> {
             let Some(name) = processor["single"][0]["SpecialToken"]["id"].as_str() else { return Ok(None) };
             match processor["special_tokens"][name]["ids"][0].as_u64().and_then(|id| u32::try_from(id).ok()) {
                 Some(id) => Ok(Some(id)),
-                None => data(format!("tokenizer.json: post_processor puts {name:?} first but gives it no id")),
+                None => {
+                    data(format!("tokenizer.json: post_processor puts {name:?} first but gives it no id"))
+                }
             }
         }
-        _ => Err(Failure::Unsupported(format!("tokenizer.json: post_processor {} is not one we know", processor["type"]))),
+        _ => Err(Failure::Unsupported(format!(
+            "tokenizer.json: post_processor {} is not one we know",
+            processor["type"]
+        ))),
     }
 }
-

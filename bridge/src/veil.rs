@@ -22,21 +22,37 @@ impl<'a> Veil<'a> {
     pub fn new(tokenizer: &'a Tokenizer, specials: &[u32], used: &[&str]) -> Outcome<Veil<'a>> {
         let mut taken: Vec<bool> = vec![false; PRIVATE.len()];
         // An escaped private character is two surrogates in \u form; then the whole range counts as taken.
-        let escaped = used.iter().any(|text| text.contains("\\udb") || text.contains("\\uDB") || text.contains("\\uDb") || text.contains("\\udB"));
+        let escaped = used.iter().any(|text| {
+            text.contains("\\udb")
+                || text.contains("\\uDB")
+                || text.contains("\\uDb")
+                || text.contains("\\udB")
+        });
         for c in used.iter().flat_map(|text| text.chars()).filter(|c| PRIVATE.contains(&(*c as u32))) {
             taken[(c as u32 - PRIVATE.start) as usize] = true;
         }
-        let free = PRIVATE.filter(|code| !escaped && !taken[(code - PRIVATE.start) as usize]).filter_map(char::from_u32);
+        let free = PRIVATE
+            .filter(|code| !escaped && !taken[(code - PRIVATE.start) as usize])
+            .filter_map(char::from_u32);
         let marks: HashMap<u32, char> = specials.iter().copied().zip(free).collect();
         if marks.len() < specials.len() {
-            return Err(Failure::Limit("the request uses the private characters that keep its text apart from special tokens".into()));
+            return Err(Failure::Limit(
+                "the request uses the private characters that keep its text apart from special tokens".into(),
+            ));
         }
-        let spellings = marks.iter().map(|(id, mark)| (*mark, tokenizer.name(*id as usize).unwrap_or("").to_string())).collect();
+        let spellings = marks
+            .iter()
+            .map(|(id, mark)| (*mark, tokenizer.name(*id as usize).unwrap_or("").to_string()))
+            .collect();
         Ok(Veil { tokenizer, marks, spellings })
     }
 
     /// The context with every special spelling covered, and whether there was one. `spare_model`: not in messages of the assistant.
-    pub fn cover(&self, context: &IndexMap<Value, Value>, spare_model: bool) -> Outcome<(IndexMap<Value, Value>, bool)> {
+    pub fn cover(
+        &self,
+        context: &IndexMap<Value, Value>,
+        spare_model: bool,
+    ) -> Outcome<(IndexMap<Value, Value>, bool)> {
         let mut touched = false;
         let mut covered = IndexMap::new();
         for (key, value) in context {
@@ -76,7 +92,8 @@ impl<'a> Veil<'a> {
                 None => value.clone(),
             },
             ValueKind::Seq => {
-                let parts: Outcome<Vec<Value>> = items(value)?.iter().map(|v| self.value(v, depth + 1, touched)).collect();
+                let parts: Outcome<Vec<Value>> =
+                    items(value)?.iter().map(|v| self.value(v, depth + 1, touched)).collect();
                 Value::from(parts?)
             }
             ValueKind::Map => {

@@ -82,7 +82,8 @@ TEST_P(TokenizerGolden, RefusesInvalidUtf8OrReplacesIt) {
     const std::string bytes = goldens::from_hex(text_of(row.at("bytes_hex")));
     EXPECT_EQ(tokenizer().encode_lossy(bytes, true), ids_of(row.at("lossy_ids")));
     EXPECT_EQ(tokenizer().encode(text_of(row.at("lossy_text")), true), ids_of(row.at("lossy_ids")));
-    // UTF-16 of ASCII letters is UTF-8 with zero bytes between: nothing is replaced, and nothing can be refused.
+    // UTF-16 of ASCII letters is UTF-8 with zero bytes between: nothing is replaced, and nothing can be
+    // refused.
     if (bytes == text_of(row.at("lossy_text"))) {
       EXPECT_EQ(text_of(row.at("id")), GetParam().model + "-bad-utf16");
       continue;
