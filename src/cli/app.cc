@@ -74,9 +74,9 @@ std::string describe_extra(const CLI::App& program) {
 }
 
 std::string describe(const CLI::ParseError& error, const CLI::App& program) {
-  if (error.get_name() == "ExtrasError") return describe_extra(program);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return describe_extra(program);
   std::string message = error.what();
-  if (&chosen_command(program) == &program && error.get_name() == "RequiredError")
+  if (&chosen_command(program) == &program && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
     message = "a command is required";
   return message;
 }

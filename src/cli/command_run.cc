@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/run_flags.h"
 #include "cli/terminal.h"
@@ -118,7 +119,7 @@ void add_text_flags(CLI::App& command, RunFlags& flags) {
   command
       .add_option("-n,--max-tokens", flags.max_tokens,
                   "At most this many new tokens; 0: until the model stops (default 1024)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+      ->check(at_least(0));
   command.add_option("--stop", flags.stops, "End the answer before this text; repeatable")
       ->allow_extra_args(false);
   command.add_flag("--ignore-eos", flags.ignore_eos, "Go on past the model's stop tokens");

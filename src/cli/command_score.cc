@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/quote.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/model_path.h"
 #include "cli/numbers.h"
@@ -207,10 +208,10 @@ void add_score_command(CLI::App& program, Action& action) {
   command->add_option("FILE", flags->file, "Text file; - or nothing reads standard input");
   command->add_option("--ids", flags->ids, "Token ids 1,2,3 or a .json file with them, in place of text");
   command->add_option("--window", flags->window, "Positions of one pass (default: the context)")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 40));
+      ->check(at_least(2));
   command
       ->add_option("--stride", flags->stride, "Tokens from one window to the next (default: half a window)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+      ->check(at_least(1));
   command->add_option("--dump", flags->dump, "Write logits, hidden states and KV to this .safetensors file");
   command->add_flag("--tokens", flags->tokens, "One line for every token");
   command->add_flag("--json", flags->json, "One JSON object, per-token values included");

@@ -3,7 +3,6 @@
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,12 +21,14 @@ struct ChatFlags {
 
 class Conversation {
  public:
-  // REQUIRES: tokenizer outlives it. Error(usage): no template anywhere, or --think where the template knows no such switch.
+  // REQUIRES: tokenizer outlives it. Error(usage): no template anywhere, or --think where the template knows
+  // no such switch.
   Conversation(const Checkpoint& checkpoint, const Tokenizer& tokenizer, const ChatFlags& flags);
   void add(const std::string& role, const std::string& content);
   void drop_last();  // an answer that failed must not leave its question behind
   void reset();      // back to the system message
-  // The conversation so far and the opening of the model's turn, with exactly one BOS where the model wants one.
+  // The conversation so far and the opening of the model's turn, with exactly one BOS where the model wants
+  // one.
   std::vector<TokenId> prompt_ids() const;
   std::string prompt_text() const;
 

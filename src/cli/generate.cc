@@ -94,8 +94,7 @@ TokenId Session::feed(std::span<const TokenId> tokens, Want want, Sampler& sampl
   return sampled;
 }
 
-// In pieces, so that a long prompt can be interrupted and followed; chunks never change the bits. False:
-// interrupted.
+// In pieces, so that a long prompt can be followed and interrupted (false); chunks never change the bits.
 bool Session::prefill(std::span<const TokenId> prompt, Sampler& sampler, const Watcher& watcher,
                       TokenId& first) {
   std::span<const TokenId> rest = prompt.subspan(fed_.size());

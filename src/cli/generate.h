@@ -15,7 +15,7 @@
 namespace lapidary {
 
 struct GenerationOptions {
-  int64_t max_tokens = 1024;            // 0: until the model stops or the context is full
+  int64_t max_tokens = 1024;  // 0: until the model stops or the context is full
   std::vector<TokenId> stop_ids;
   std::vector<std::string> stop_texts;  // looked for in the visible text
   bool show_special = false;
@@ -26,14 +26,14 @@ enum class Finish { stop, length, interrupted };
 std::string_view finish_name(Finish finish);
 
 struct Answer {
-  std::vector<TokenId> ids;    // without the stop token
-  std::string text;            // visible text, cut before a stop text
-  std::string history;         // the same with special tokens spelled out: what a template may want to see in the next turn
+  std::vector<TokenId> ids;  // without the stop token
+  std::string text;          // visible text, cut before a stop text
+  std::string history;  // the same with special tokens spelled out: what a template may want to see later
   Finish finish = Finish::stop;
-  std::string reason;          // what ended it: the stop token's spelling, the stop text, "-n", "context", "Ctrl-C"
+  std::string reason;  // what ended it: the stop token's spelling, the stop text, "-n", "context", "Ctrl-C"
   int64_t prompt_tokens = 0, reused_tokens = 0;  // reused: already in the cache from the turn before
-  int64_t decode_steps = 0;    // forward steps of one token
-  double prefill_seconds = 0;  // up to the first token
+  int64_t decode_steps = 0;                      // forward steps of one token
+  double prefill_seconds = 0;                    // up to the first token
   double decode_seconds = 0;
 };
 
@@ -47,8 +47,8 @@ class Session {
  public:
   // REQUIRES: engine and tokenizer outlive it.
   Session(Engine& engine, const Tokenizer& tokenizer, GenerationOptions options, int64_t chunk);
-  // Feeds what of `prompt` the cache does not hold yet (all of it, unless it goes on where the last answer ended).
-  // Error(usage) on an empty prompt, Error(limit) on one that does not fit the context.
+  // Feeds what of `prompt` the cache does not hold yet (all of it, unless it goes on where the last answer
+  // ended). Error(usage) on an empty prompt, Error(limit) on one that does not fit the context.
   Answer answer(std::span<const TokenId> prompt, const Watcher& watcher);
   void reset();
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <boost/json/object.hpp>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,14 +19,14 @@ struct LayerGroup {
 };
 std::vector<LayerGroup> group_layers(const ModelSpec& spec);
 std::string layer_ranges(const std::vector<int64_t>& layers);  // "0-4, 6-10, 12"
-// One letter a layer, S sliding, F full (global), lower case where it borrows KV, - without attention; repeated pieces are counted:
-// "SSSSF ×3, ssssf ×4".
+// One letter a layer, S sliding, F full (global), lower case where it borrows KV, - without attention;
+// repeated pieces are counted: "SSSSF ×3, ssssf ×4".
 std::string layer_pattern(const ModelSpec& spec);
 
 // The tokenizer as far as it shows without being built.
 struct TokenizerFacts {
-  std::string source;                // "tokenizer.json", "GGUF metadata", "none"
-  std::string kind;                  // "BPE", "gpt2 (smollm)"; empty when there is none
+  std::string source;  // "tokenizer.json", "GGUF metadata", "none"
+  std::string kind;    // "BPE", "gpt2 (smollm)"; empty when there is none
   int64_t vocab_size = 0;
   std::vector<std::string> spelled_stops;  // spelling of each stop id, empty where unknown
 };

@@ -81,8 +81,8 @@ void LineReader::remember(const std::string& line) {
   history(impl_->history, &event, H_ENTER, line.c_str());
   std::error_code ignored;  // a read-only home is no reason to stop a chat
   std::filesystem::create_directories(impl_->history_file.parent_path(), ignored);
-  const int fd = open(impl_->history_file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC,
-                      0600);  // H_SAVE would make it readable for all
+  // Made here, because libedit would let everybody read it.
+  const int fd = open(impl_->history_file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
   if (fd < 0) return;
   close(fd);
   history(impl_->history, &event, H_SAVE, impl_->history_file.c_str());

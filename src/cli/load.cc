@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "cli/flags.h"
 #include "cli/model_path.h"
 #include "cli/terminal.h"
 #include "cli/text_assets.h"
@@ -18,16 +19,16 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   const auto group = "Engine";
   command
       .add_option("--threads", flags.threads, "Threads (default: physical cores that this process may use)")
-      ->check(CLI::Range(1, 1024))
+      ->check(between(1, 1024))
       ->group(group);
   command
       .add_option("--chunk", flags.chunk, "Rows of one prefill step; never changes the result (default 64)")
-      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->check(between(1, 65536))
       ->group(group);
   command
       .add_option("--context", flags.context,
                   "Positions of a sequence (default: what the model was made for)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->check(at_least(1))
       ->group(group);
   command
       .add_option("--kv-dtype", flags.kv_dtype, "Number format of the KV cache: f32 or bf16 (default f32)")

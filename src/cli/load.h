@@ -1,8 +1,8 @@
-// From MODEL to something that runs: flags of the engine, and the opening of checkpoint, tokenizer and engine with progress.
+// From MODEL to something that runs: flags of the engine, and the opening of checkpoint, tokenizer and engine
+// with progress.
 #pragma once
 
 #include <CLI/App.hpp>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,13 +21,14 @@ struct EngineFlags {
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 
-// Positions of one sequence: --context, or what the model was made for. Error(usage) when the flag asks for more than that.
+// Positions of one sequence: --context, or what the model was made for. Error(usage) when the flag asks for
+// more than that.
 int64_t context_of(const Checkpoint& checkpoint, const EngineFlags& flags);
 
 struct LoadTimes {
-  double open_seconds = 0;       // headers, configuration
+  double open_seconds = 0;  // headers, configuration
   double tokenizer_seconds = 0;
-  double engine_seconds = 0;     // packing of the weights
+  double engine_seconds = 0;  // packing of the weights
 };
 
 struct TextModel {

@@ -31,8 +31,8 @@ struct Runner {
   TextModel model;
   std::optional<Conversation> conversation;  // absent: raw completion
   GenerationOptions generation;
-  std::string sampling;                      // in words
-  std::unique_ptr<Engine> engine;            // null until load()
+  std::string sampling;            // in words
+  std::unique_ptr<Engine> engine;  // null until load()
   std::unique_ptr<Session> session;
 };
 

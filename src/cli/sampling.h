@@ -2,7 +2,6 @@
 #pragma once
 
 #include <CLI/App.hpp>
-
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,8 +19,8 @@ struct SamplingFlags {
 };
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
 
-// Flags first, then the generation_config.json beside the model, then greedy. Without --seed a sampling run draws one at random.
-// Error(usage) naming the flag.
+// Flags first, then the generation_config.json beside the model, then greedy. Without --seed a sampling run
+// draws one at random. Error(usage) naming the flag.
 SamplingParams sampling_params(const SamplingFlags& flags, const Checkpoint& checkpoint);
 
 // "greedy" or "temperature 0.8, top-k 64, top-p 0.95, seed 17".

@@ -19,9 +19,9 @@ struct ScoreWindow {
   int64_t first_scored = 0;    // tokens before it are context, scored by an earlier window
 };
 
-// Windows of at most `window` tokens, each `stride` further on, until every token but the first is scored exactly once.
-// `reserved`: places of a window that later ones give to a repeated BOS. REQUIRES: 1 <= stride, reserved + 2 <= window.
-// Error(usage) when the stride would leave tokens out.
+// Windows of at most `window` tokens, each `stride` further on, until every token but the first is scored
+// exactly once. `reserved`: places of a window that later ones give to a repeated BOS. REQUIRES: 1 <= stride,
+// reserved + 2 <= window. Error(usage) when the stride would leave tokens out.
 std::vector<ScoreWindow> plan_windows(int64_t tokens, int64_t window, int64_t stride, int64_t reserved);
 
 // Natural log of the probability of `id`: sums in double.
@@ -37,7 +37,8 @@ class ScoreDump : public Probe {
   void on_kv(int64_t layer, RowId row, std::span<const float> k, std::span<const float> v) override;
   void on_scores(int64_t, RowId, int64_t, int64_t, std::span<const float>) override {}
   bool wants_scores() const override { return false; }
-  // input_ids [T] i64, logits [T, V], hidden [L, T, D], final_norm [T, D], kv.I.k and kv.I.v [K, T, Hd], logprobs [T-1]; f32.
+  // input_ids [T] i64, logits [T, V], hidden [L, T, D], final_norm [T, D], kv.I.k and kv.I.v [K, T, Hd],
+  // logprobs [T-1]; f32.
   void write(const std::string& path, std::span<const int32_t> ids, std::span<const double> logprobs) const;
   static int64_t bytes_needed(const ModelSpec& spec, int64_t tokens);
 
@@ -59,8 +60,10 @@ struct ScoreResult {
   double seconds = 0;
 };
 
-// REQUIRES: ids.size() >= 2. `repeat_bos`: later windows begin with ids[0]. `dump`: only with a single window.
-ScoreResult score_ids(Engine& engine, std::span<const int32_t> ids, const std::vector<ScoreWindow>& windows, bool repeat_bos,
-                      ScoreDump* dump, FunctionRef<void(int64_t done, int64_t total)> on_progress);
+// REQUIRES: ids.size() >= 2. `repeat_bos`: later windows begin with ids[0]. `dump`: only with a single
+// window.
+ScoreResult score_ids(Engine& engine, std::span<const int32_t> ids, const std::vector<ScoreWindow>& windows,
+                      bool repeat_bos, ScoreDump* dump,
+                      FunctionRef<void(int64_t done, int64_t total)> on_progress);
 
 }  // namespace lapidary

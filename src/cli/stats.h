@@ -2,7 +2,6 @@
 #pragma once
 
 #include <boost/json/object.hpp>
-
 #include <string>
 
 #include "cli/generate.h"
@@ -21,7 +20,8 @@ struct RunStats {
   Answer answer;
 };
 
-RunStats collect_stats(const Engine& engine, const LoadTimes& load, const std::string& sampling, const Answer& answer);
+RunStats collect_stats(const Engine& engine, const LoadTimes& load, const std::string& sampling,
+                       const Answer& answer);
 std::string stats_table(const RunStats& stats, const Style& style);
 boost::json::object timings_json(const RunStats& stats);
 boost::json::object memory_json(const RunStats& stats);

@@ -25,12 +25,16 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known) {
   constexpr size_t kLongest = 200;  // longer words are no misspelt names, and the table above is quadratic
+  constexpr size_t kBeginning = 4;  // so much may stand for the beginning of a longer name
   if (word.empty() || word.size() > kLongest) return {};
   std::optional<std::string> best;
   int best_cost = std::max(1, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& candidate : known) {
     if (candidate.size() > kLongest) continue;
-    const int cost = edit_distance(word, candidate);
+    int cost = edit_distance(word, candidate);
+    if (word.size() >= kBeginning) {
+      cost = std::min(cost, 1 + edit_distance(word, std::string_view(candidate).substr(0, word.size())));
+    }
     if (cost < best_cost) {
       best_cost = cost;
       best = candidate;

@@ -1,4 +1,5 @@
-// What the program may do to a terminal: colours, a progress line, an interrupt that stops the work and not the program.
+// What the program may do to a terminal: colours, a progress line, an interrupt that stops the work and not
+// the program.
 #pragma once
 
 #include <chrono>
@@ -11,7 +12,8 @@ namespace lapidary {
 bool is_terminal(int fd);
 // Characters of a UTF-8 text. Our own tables hold no wide or combining characters.
 size_t display_width(std::string_view utf8);
-// Text from a model or a file, fit for a terminal: control characters but newline and tab become visible (ESC → "␛").
+// Text from a model or a file, fit for a terminal: control characters but newline and tab become visible (ESC
+// → "␛").
 std::string terminal_safe(std::string_view utf8);
 
 // Colours, or none: only on a terminal, never with NO_COLOR set or TERM=dumb.
@@ -29,7 +31,8 @@ class Style {
   bool coloured_;
 };
 
-// One line on stderr that is rewritten in place; silent unless stderr is a terminal, and for work that ends within 0.3 seconds.
+// One line on stderr that is rewritten in place; silent unless stderr is a terminal, and for work that ends
+// within 0.3 seconds.
 class Progress {
  public:
   explicit Progress(std::string label);
@@ -45,8 +48,8 @@ class Progress {
   std::chrono::steady_clock::time_point start_, last_;
 };
 
-// While it lives, Ctrl-C sets a mark that the work looks at between steps. A second Ctrl-C ends the program if `second_ends`.
-// One at a time. An ignored SIGINT (background jobs of a script) stays ignored.
+// While it lives, Ctrl-C sets a mark that the work looks at between steps. A second Ctrl-C ends the program
+// if `second_ends`. One at a time. An ignored SIGINT (background jobs of a script) stays ignored.
 class InterruptScope {
  public:
   explicit InterruptScope(bool second_ends);

@@ -98,6 +98,8 @@ TEST(Suggest, CountsEdits) {
 TEST(Suggest, NamesTheNearestOnly) {
   EXPECT_EQ(nearest("--tmp", {"--temp", "--top-k", "--stop"}), "--temp");
   EXPECT_EQ(nearest("inspct", {"run", "inspect", "score"}), "inspect");
+  EXPECT_EQ(nearest("smolm", {"gemma3-270m", "smollm2-135m-instruct"}), "smollm2-135m-instruct");
+  EXPECT_EQ(nearest("--frequency", {"--temp", "--frequency-penalty"}), "--frequency-penalty");
   EXPECT_EQ(nearest("zebra", {"run", "inspect", "score"}), std::nullopt);
   EXPECT_EQ(nearest("", {"run"}), std::nullopt);
   EXPECT_EQ(nearest(std::string(100000, 'x'), {"run"}), std::nullopt);

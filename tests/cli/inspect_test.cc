@@ -38,8 +38,8 @@ const RealModel kReal[] = {
 };
 
 class RealConfig : public testing::TestWithParam<RealModel> {};
-INSTANTIATE_TEST_SUITE_P(All, RealConfig, testing::ValuesIn(kReal), [](const auto& info) {
-  std::string name = info.param.name;
+INSTANTIATE_TEST_SUITE_P(All, RealConfig, testing::ValuesIn(kReal), [](const auto& param) {
+  std::string name = param.param.name;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
@@ -68,7 +68,9 @@ TEST_P(RealConfig, JsonStatesTheKnownNumbers) {
   int64_t owners = 0;
   for (const json::value& layer : out.at("layers").as_array()) {
     owners += layer.at("owns_kv").as_bool() ? 1 : 0;
-    if (layer.at("kind").as_string() == "sliding") EXPECT_EQ(layer.at("window").as_int64(), real.window);
+    if (layer.at("kind").as_string() == "sliding") {
+      EXPECT_EQ(layer.at("window").as_int64(), real.window);
+    }
   }
   EXPECT_EQ(owners, real.owners);
 }

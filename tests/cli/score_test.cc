@@ -64,8 +64,8 @@ TEST(LogProbability, IsExactForKnownCases) {
 class ScoreDumps : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, ScoreDumps,
                          testing::Values("gemma4-e2b-tiny", "gemma4-26b-tiny", "gemma3-tiny", "llama3-tiny"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& param) {
+                           std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
@@ -89,7 +89,9 @@ TEST_P(ScoreDumps, HoldTheGoldenTensorsUnderTheirNames) {
     ++compared;
   }
   for (const auto& [tensor, view] : golden.file().tensors) {
-    if (tensor.starts_with("kv.")) EXPECT_TRUE(dump.has(tensor)) << tensor;
+    if (tensor.starts_with("kv.")) {
+      EXPECT_TRUE(dump.has(tensor)) << tensor;
+    }
   }
   EXPECT_GE(compared, 4 + 2);
   const json::array logprobs = json::parse(outcome.out).at("logprobs").as_array();

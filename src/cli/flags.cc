@@ -1,0 +1,25 @@
+#include "cli/flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <limits>
+
+namespace lapidary {
+
+CLI::Validator between(int64_t least, int64_t most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    int64_t value = 0;
+    if (!CLI::detail::lexical_cast(text, value)) return fmt::format("{} is no whole number", text);
+    if (value >= least && value <= most) return {};
+    if (most == std::numeric_limits<int64_t>::max()) return fmt::format("{} is less than {}", value, least);
+    return fmt::format("{} is not between {} and {}", value, least, most);
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator at_least(int64_t least) {
+  return between(least, std::numeric_limits<int64_t>::max());
+}
+
+}  // namespace lapidary
