@@ -69,10 +69,9 @@ void lb_tokenizer_free(lb_tokenizer* tokenizer);
 lb_status lb_tokenizer_encode(const lb_tokenizer* tokenizer, lb_str text, int32_t parse_special, lb_ids* out, lb_bytes* error);
 
 typedef struct lb_token {
-  lb_str name;   // spelling in the vocabulary, valid as long as the tokenizer
+  lb_str name;   // spelling in the vocabulary, valid as long as the tokenizer; empty where the vocabulary has a hole
   lb_str bytes;  // what it decodes to
   uint8_t kind;  // lb_kind
-  uint8_t used;  // 0: the vocabulary has a hole here
 } lb_token;
 
 size_t lb_tokenizer_size(const lb_tokenizer* tokenizer);  // largest id + 1

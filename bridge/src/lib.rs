@@ -72,7 +72,6 @@ pub struct LbToken {
     name: LbStr,
     bytes: LbStr,
     kind: u8,
-    used: u8,
 }
 
 impl LbStr {
@@ -227,7 +226,6 @@ pub unsafe extern "C" fn lb_tokenizer_token(tokenizer: *const Tokenizer, id: usi
         name: LbStr::borrowed(name.unwrap_or("").as_bytes()),
         bytes: LbStr::borrowed(tokenizer.bytes(id)),
         kind: tokenizer.kind(id),
-        used: name.is_some() as u8,
     }
 }
 

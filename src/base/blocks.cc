@@ -156,28 +156,17 @@ using PartsOf = decltype(take_apart(std::declval<const Block&>()));
 template <typename F>
 auto with_block_type(DType dtype, F f) {
   switch (dtype) {
-    case DType::q8_0:
-      return f(std::type_identity<BlockQ8_0>{});
-    case DType::q4_0:
-      return f(std::type_identity<BlockQ4_0>{});
-    case DType::q4_1:
-      return f(std::type_identity<BlockQ4_1>{});
-    case DType::q5_0:
-      return f(std::type_identity<BlockQ5_0>{});
-    case DType::q5_1:
-      return f(std::type_identity<BlockQ5_1>{});
-    case DType::q2_k:
-      return f(std::type_identity<BlockQ2_K>{});
-    case DType::q3_k:
-      return f(std::type_identity<BlockQ3_K>{});
-    case DType::q4_k:
-      return f(std::type_identity<BlockQ4_K>{});
-    case DType::q5_k:
-      return f(std::type_identity<BlockQ5_K>{});
-    case DType::q6_k:
-      return f(std::type_identity<BlockQ6_K>{});
-    default:
-      fail(ErrorCode::internal, "{} is not a block format", dtype_name(dtype));
+    case DType::q8_0: return f(std::type_identity<BlockQ8_0>{});
+    case DType::q4_0: return f(std::type_identity<BlockQ4_0>{});
+    case DType::q4_1: return f(std::type_identity<BlockQ4_1>{});
+    case DType::q5_0: return f(std::type_identity<BlockQ5_0>{});
+    case DType::q5_1: return f(std::type_identity<BlockQ5_1>{});
+    case DType::q2_k: return f(std::type_identity<BlockQ2_K>{});
+    case DType::q3_k: return f(std::type_identity<BlockQ3_K>{});
+    case DType::q4_k: return f(std::type_identity<BlockQ4_K>{});
+    case DType::q5_k: return f(std::type_identity<BlockQ5_K>{});
+    case DType::q6_k: return f(std::type_identity<BlockQ6_K>{});
+    default: fail(ErrorCode::internal, "{} is not a block format", dtype_name(dtype));
   }
 }
 

@@ -12,7 +12,8 @@ Buffer::Buffer(size_t bytes, const char* what, bool reserve_only) : size_(bytes)
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   ensure(p != MAP_FAILED, ErrorCode::limit, "{}: no room for {} bytes", what, bytes);
   constexpr size_t kHugePage = size_t{2} << 20;
-  if (!reserve_only && bytes >= 2 * kHugePage) ::madvise(p, bytes, MADV_HUGEPAGE);  // a hint: refusal costs speed only
+  if (!reserve_only && bytes >= 2 * kHugePage)
+    ::madvise(p, bytes, MADV_HUGEPAGE);  // a hint: refusal costs speed only
   data_ = static_cast<std::byte*>(p);
 }
 

@@ -1,4 +1,5 @@
-// An owner of plain memory: zeroed, 64-byte aligned, huge pages asked for when it is large. Moves, never copies.
+// An owner of plain memory: zeroed, 64-byte aligned, huge pages asked for when it is large. Moves, never
+// copies.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +10,12 @@ namespace lapidary {
 class Buffer {
  public:
   Buffer() = default;
-  // `reserve_only`: address space whose pages cost memory only once they are written (KV pools). Error(limit) naming `what`.
+  // `reserve_only`: address space whose pages cost memory only once they are written (KV pools). Error(limit)
+  // naming `what`.
   explicit Buffer(size_t bytes, const char* what, bool reserve_only = false);
   ~Buffer();
-  Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);

@@ -1,4 +1,5 @@
-// Errors: thrown at the borders (load, spec, request) with what, where, expected, got. An error ends a request, never the process.
+// Errors: thrown at the borders (load, spec, request) with what, where, expected, got. An error ends a
+// request, never the process.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// A non-owning reference to something callable: no allocation, valid only while the callee lives. For parameters, never for members.
+// A non-owning reference to something callable: no allocation, valid only while the callee lives. For
+// parameters, never for members.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,8 @@ class FunctionRef<R(Args...)> {
  public:
   template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, FunctionRef>>>
   FunctionRef(F&& f)  // NOLINT(google-explicit-constructor): lambdas convert silently, as with std::function
-      : object_((void*)std::addressof(f)),  // NOLINT: the one cast that takes objects, const ones and functions
+      : object_(
+            (void*)std::addressof(f)),  // NOLINT: the one cast that takes objects, const ones and functions
         call_([](void* object, Args... args) -> R {
           return (*reinterpret_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);
         }) {}

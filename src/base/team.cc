@@ -54,7 +54,8 @@ int usable_cores() {
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
       if (CPU_ISSET(cpu, &allowed)) cores.insert(core_key(cpu));
   }
-  int count = cores.empty() ? static_cast<int>(std::thread::hardware_concurrency()) : static_cast<int>(cores.size());
+  int count =
+      cores.empty() ? static_cast<int>(std::thread::hardware_concurrency()) : static_cast<int>(cores.size());
   if (const int quota = cgroup_quota(); quota > 0) count = std::min(count, quota);
   return std::max(1, count);
 }
@@ -63,15 +64,16 @@ using Body = FunctionRef<void(int64_t, int64_t, int)>;
 
 constexpr int64_t kPiecesPerThread = 4;  // a late or slow thread leaves the rest to the others
 
-// A job is cut into pieces that threads claim one by one, the caller among them, so that nobody ever waits for a thread that the
-// machine has not let run: only for one that is at work on a piece.
+// A job is cut into pieces that threads claim one by one, the caller among them, so that nobody ever waits
+// for a thread that the machine has not let run: only for one that is at work on a piece.
 struct Team::Impl {
-  // Number of the job (32 bits), how many pieces it has (16), the next one to claim (16): claimed by compare-and-swap, so that a
-  // claim can only succeed while the job is unfinished and what describes it below is valid.
+  // Number of the job (32 bits), how many pieces it has (16), the next one to claim (16): claimed by
+  // compare-and-swap, so that a claim can only succeed while the job is unfinished and what describes it
+  // below is valid.
   std::atomic<uint64_t> ticket{0};
   std::atomic<uint32_t> epoch{0};  // grows by one a job; workers sleep on it
   std::atomic<int> sleepers{0};
-  std::atomic<uint32_t> done{0};   // pieces finished
+  std::atomic<uint32_t> done{0};  // pieces finished
   std::atomic<bool> stop{false};
   const Body* body = nullptr;
   int64_t n = 0, share = 0;
@@ -80,7 +82,8 @@ struct Team::Impl {
   void run_pieces(int thread) {
     uint64_t seen = ticket.load(std::memory_order_acquire);
     while ((seen & 0xffff) < (seen >> 16 & 0xffff)) {
-      if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+        continue;
       const int64_t begin = share * static_cast<int64_t>(seen & 0xffff);
       (*body)(begin, std::min(n, begin + share), thread);
       const auto pieces = static_cast<uint32_t>(seen >> 16 & 0xffff);
@@ -101,7 +104,8 @@ struct Team::Impl {
   }
 
   void work(int thread) {
-    for (uint32_t seen = 0; !stop.load(std::memory_order_acquire); run_pieces(thread)) seen = wait_for_job(seen);
+    for (uint32_t seen = 0; !stop.load(std::memory_order_acquire); run_pieces(thread))
+      seen = wait_for_job(seen);
   }
 
   void start(int64_t count, int64_t piece, uint64_t pieces, const Body& f) {
@@ -135,7 +139,9 @@ Team::~Team() {
   impl_->epoch.notify_all();
 }
 
-int Team::size() const { return static_cast<int>(impl_->workers.size()) + 1; }
+int Team::size() const {
+  return static_cast<int>(impl_->workers.size()) + 1;
+}
 
 void Team::parallel_for(int64_t n, int64_t grain, Body f) {
   if (n <= 0) return;

@@ -1,5 +1,6 @@
-// A fixed team of threads: parallel_for over an index range, caller included. Workers spin for a while, then sleep, so that a busy
-// machine does not collapse; no thread is born while decoding. One caller at a time. Which thread takes which index never affects results.
+// A fixed team of threads: parallel_for over an index range, caller included. Workers spin for a while, then
+// sleep, so that a busy machine does not collapse; no thread is born while decoding. One caller at a time.
+// Which thread takes which index never affects results.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace lapidary {
 
-// Physical cores that this process may use: affinity mask and cgroup CPU quota respected, hyper-threads counted once.
+// Physical cores that this process may use: affinity mask and cgroup CPU quota respected, hyper-threads
+// counted once.
 int usable_cores();
 
 class Team {
@@ -18,8 +20,8 @@ class Team {
   ~Team();
   Team(const Team&) = delete;
   int size() const;
-  // Runs f(begin, end, thread) over disjoint contiguous ranges that cover [0, n); thread < size() says who runs it, one range at a
-  // time. `grain`: ranges are multiples of it but for the last. noexcept bodies only.
+  // Runs f(begin, end, thread) over disjoint contiguous ranges that cover [0, n); thread < size() says who
+  // runs it, one range at a time. `grain`: ranges are multiples of it but for the last. noexcept bodies only.
   void parallel_for(int64_t n, int64_t grain, FunctionRef<void(int64_t begin, int64_t end, int thread)> f);
 
  private:

@@ -1,4 +1,5 @@
-// Views of tensors: pointer, number format, shape. A view owns nothing; TensorData adds whoever keeps the bytes alive.
+// Views of tensors: pointer, number format, shape. A view owns nothing; TensorData adds whoever keeps the
+// bytes alive.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace lapidary {
 
-using Shape = std::vector<int64_t>;  // row-major, outermost first: a weight [out, in] has rows of `in` elements
+using Shape =
+    std::vector<int64_t>;  // row-major, outermost first: a weight [out, in] has rows of `in` elements
 
 std::string shape_text(const Shape& shape);  // "[512, 256]"
 // Product of the sizes; throws Error(data) naming `what` on a negative size or on overflow of int64.

@@ -75,10 +75,10 @@ std::string describe_extra(const CLI::App& program) {
 
 std::string describe(const CLI::ParseError& error, const CLI::App& program) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return describe_extra(program);
-  std::string message = error.what();
-  if (&chosen_command(program) == &program && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
-    message = "a command is required";
-  return message;
+  if (&chosen_command(program) != &program || dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) {
+    return error.what();
+  }
+  return program.remaining().empty() ? "a command is required" : describe_extra(program);
 }
 
 int parse_and_run(CLI::App& program, Action& action, int argc, const char* const* argv) {

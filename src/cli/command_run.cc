@@ -10,6 +10,7 @@
 #include "cli/input.h"
 #include "cli/run_flags.h"
 #include "cli/terminal.h"
+#include "text/utf8.h"
 
 namespace lapidary {
 namespace {
@@ -42,7 +43,7 @@ std::vector<TokenId> prompt_ids(Runner& runner, const std::string& text) {
 boost::json::object answer_json(const Runner& runner, const Answer& answer) {
   const RunStats stats = collect_stats(*runner.engine, runner.model.times, runner.sampling, answer);
   const SamplingParams& sampling = runner.generation.sampling;
-  return {{"model", runner.model.checkpoint.path.string()},
+  return {{"model", utf8_lossy(runner.model.checkpoint.path.string())},
           {"mode", runner.conversation ? "chat" : "raw"},
           {"text", answer.text},
           {"ids", boost::json::value_from(answer.ids)},

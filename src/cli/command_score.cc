@@ -18,6 +18,7 @@
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "cli/text_assets.h"
+#include "text/utf8.h"
 
 namespace lapidary {
 namespace {
@@ -104,12 +105,9 @@ struct Summary {
 boost::json::object score_json(const std::string& path, const ScoreInput& input, const ScoreResult& result,
                                const Engine& engine) {
   const Summary summary(result.logprobs);
-  boost::json::object out{{"model", path},
-                          {"tokens", input.ids.size()},
-                          {"scored", result.logprobs.size()},
-                          {"windows", result.windows},
-                          {"logprob_sum", summary.total},
-                          {"logprob_mean", summary.mean},
+  boost::json::object out{{"model", utf8_lossy(path)},        {"tokens", input.ids.size()},
+                          {"scored", result.logprobs.size()}, {"windows", result.windows},
+                          {"logprob_sum", summary.total},     {"logprob_mean", summary.mean},
                           {"perplexity", summary.perplexity}};
   if (input.text_bytes > 0) {
     out["bits_per_byte"] = -summary.total / std::log(2.0) / static_cast<double>(input.text_bytes);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <limits>
 
 namespace lapidary {
@@ -14,6 +13,14 @@ CLI::Validator between(int64_t least, int64_t most) {
     if (value >= least && value <= most) return {};
     if (most == std::numeric_limits<int64_t>::max()) return fmt::format("{} is less than {}", value, least);
     return fmt::format("{} is not between {} and {}", value, least, most);
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator unsigned_number() {
+  const auto check = [](const std::string& text) -> std::string {
+    const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    return digits ? "" : fmt::format("{} is no whole number from 0 on", text);
   };
   return CLI::Validator(check, "");
 }

@@ -2,6 +2,7 @@
 
 #include "cli/inspect.h"
 #include "spec/footprint.h"
+#include "text/utf8.h"
 
 namespace lapidary {
 namespace json = boost::json;
@@ -97,7 +98,7 @@ json::object inspect_json(const Checkpoint& checkpoint, const InspectOptions& op
   for (const SkippedTensor& tensor : checkpoint.skipped) {
     skipped.push_back(json::object{{"name", tensor.name}, {"reason", tensor.reason}});
   }
-  return {{"model", checkpoint.path.string()},
+  return {{"model", utf8_lossy(checkpoint.path.string())},
           {"format", checkpoint.format},
           {"family", checkpoint.family},
           {"file_bytes", checkpoint.file_bytes},

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 
 namespace lapidary {
@@ -25,6 +26,10 @@ struct LineReader::Impl {
   static unsigned char on_ctrl_c(EditLine* editor, int) {
     of(editor).gave_up = true;
     return CC_NEWLINE;
+  }
+  static unsigned char on_ctrl_z(EditLine*, int) {
+    std::raise(SIGTSTP);  // libedit's handler gives the terminal back, stops, and redraws afterwards
+    return CC_REFRESH;
   }
 };
 
@@ -47,9 +52,11 @@ LineReader::LineReader(std::string prompt, std::filesystem::path history_file)
   el_set(impl_->editor, EL_HIST, history, impl_->history);
   el_set(impl_->editor, EL_SIGNAL, 1);
   el_set(impl_->editor, EL_ADDFN, "give-up", "Gives up the line", &Impl::on_ctrl_c);
-  // While a line is edited Ctrl-C is a key; it is a signal again as soon as the line is read.
-  el_set(impl_->editor, EL_SETTY, "-d", "intr=", nullptr);
+  el_set(impl_->editor, EL_ADDFN, "suspend", "Stops the program for now", &Impl::on_ctrl_z);
+  // While a line is edited Ctrl-C and Ctrl-Z are keys; they are signals again as soon as the line is read.
+  el_set(impl_->editor, EL_SETTY, "-d", "-isig", nullptr);
   el_set(impl_->editor, EL_BIND, "^C", "give-up", nullptr);
+  el_set(impl_->editor, EL_BIND, "^Z", "suspend", nullptr);
   el_set(impl_->editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
 }
 
@@ -61,6 +68,8 @@ LineReader::~LineReader() {
 LineReader::Key LineReader::read(std::string& line) {
   impl_->gave_up = false;
   int count = 0;
+  // Before the prompt shows: keys typed at its sight are the editor's, and not the line discipline's.
+  el_set(impl_->editor, EL_PREP_TERM, 1);
   const char* text = el_gets(impl_->editor, &count);
   if (impl_->gave_up) {
     std::fputs("\n", stdout);

@@ -48,9 +48,6 @@ TextModel open_text_model(const std::string& model) {
   Checkpoint checkpoint = open_checkpoint(resolve_model(model, false));
   const double opened = now_seconds();
   Tokenizer tokenizer = make_tokenizer(checkpoint.text);
-  ensure(tokenizer.vocab_size() <= checkpoint.spec.vocab_size, ErrorCode::data,
-         "{}: the tokenizer has {} tokens, the model only {} rows of embeddings", checkpoint.path.string(),
-         tokenizer.vocab_size(), checkpoint.spec.vocab_size);
   const LoadTimes times{opened - start, now_seconds() - opened, 0};
   return {std::move(checkpoint), std::move(tokenizer), times};
 }

@@ -28,6 +28,7 @@ class Repl {
         style_(Style::for_fd(STDOUT_FILENO)) {}
 
   int run() {
+    const InterruptScope interrupts(false);  // from here on Ctrl-C never ends the program
     write_out(style_.dim(banner()) + "\n");
     std::string text;
     for (;;) {
@@ -58,6 +59,7 @@ class Repl {
   LineReader::Key read_message(std::string& text) {
     text.clear();
     reader_.set_prompt(kPrompt);
+    InterruptScope::forget();  // not later: a Ctrl-C right after the line is meant for its answer
     for (;;) {
       std::string line;
       const LineReader::Key key = reader_.read(line);
@@ -128,7 +130,6 @@ class Repl {
   }
 
   void answer(const std::string& text) {
-    const InterruptScope interrupts(false);
     const std::vector<TokenId> prompt =
         runner_.conversation ? runner_.conversation->prompt_ids() : runner_.model.tokenizer.prompt_ids(text);
     Answer answer = answer_with(runner_, prompt, true);

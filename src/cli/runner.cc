@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/quote.h"
 #include "cli/run_flags.h"
 #include "cli/terminal.h"
+#include "text/utf8.h"
 
 namespace lapidary {
 namespace {
@@ -20,6 +22,8 @@ void set_stops(Runner& runner, const RunFlags& flags) {
   }
   for (const std::string& stop : flags.stops) {
     ensure(!stop.empty(), ErrorCode::usage, "--stop: the text is empty");
+    ensure(utf8_valid_prefix(stop) == stop.size(), ErrorCode::usage, "--stop: {} is not UTF-8",
+           lapidary::quoted(stop));
     const std::optional<TokenId> id = tokenizer.find(stop);
     if (id && tokenizer.is_special(*id)) {
       ids.push_back(*id);

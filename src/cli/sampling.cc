@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/quote.h"
+#include "cli/flags.h"
 #include "formats/mapped_file.h"
 
 namespace lapidary {
@@ -87,6 +88,7 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   command
       .add_option("--seed", flags.seed,
                   "The same seed gives the same text (default: random, shown by --stats)")
+      ->check(unsigned_number())
       ->group(group);
 }
 

@@ -28,7 +28,7 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
   constexpr size_t kBeginning = 4;  // so much may stand for the beginning of a longer name
   if (word.empty() || word.size() > kLongest) return {};
   std::optional<std::string> best;
-  int best_cost = std::max(1, static_cast<int>(word.size()) / 3) + 1;
+  int best_cost = std::max(1, static_cast<int>(word.size() + 1) / 3) + 1;
   for (const std::string& candidate : known) {
     if (candidate.size() > kLongest) continue;
     int cost = edit_distance(word, candidate);

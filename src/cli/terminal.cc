@@ -120,6 +120,10 @@ bool InterruptScope::requested() {
   return interrupt_requested != 0;
 }
 
+void InterruptScope::forget() {
+  interrupt_requested = 0;
+}
+
 void write_out(std::string_view text) {
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;

@@ -56,6 +56,7 @@ class InterruptScope {
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   static bool requested();
+  static void forget();  // what was requested so far
 
  private:
   bool installed_ = false;

@@ -34,13 +34,15 @@ void Forward::attention(int64_t index) {
   prepare_queries(index);
   plan_tiles(a);
   team_.parallel_for(static_cast<int64_t>(tiles_.size()), 1, [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end; i++) attend_tile(a, tiles_[static_cast<size_t>(i)], ws_.scratch.row(thread));
+    for (int64_t i = begin; i < end; i++)
+      attend_tile(a, tiles_[static_cast<size_t>(i)], ws_.scratch.row(thread));
   });
   if (probe_ && probe_->wants_scores()) report_scores(index);
   project(ws_.attended, {{&w.attention_output, &ws_.branch}});
 }
 
-// Cosines and sines of every row's position, for each rope of the model. Angles in double: positions are large.
+// Cosines and sines of every row's position, for each rope of the model. Angles in double: positions are
+// large.
 void Forward::turn_angles() {
   for (size_t i = 0; i < ropes_.size(); i++) {
     const Rope& rope = ropes_[i];
@@ -81,10 +83,12 @@ void Forward::write_kv(int64_t index) {
     probe_->on_kv(index, rows_[static_cast<size_t>(r)].id, {ws_.keys.row(r), n}, {ws_.values.row(r), n});
 }
 
-// From here on no layer stores KV, so rows whose logits nobody wants have no reader left: the others close ranks.
+// From here on no layer stores KV, so rows whose logits nobody wants have no reader left: the others close
+// ranks.
 void Forward::keep_wanted_rows() {
   auto move = [](const Workspace::Rows& rows, int64_t to, int64_t from) {
-    if (rows.width) std::memcpy(rows.row(to), rows.row(from), static_cast<size_t>(rows.width) * sizeof(float));
+    if (rows.width)
+      std::memcpy(rows.row(to), rows.row(from), static_cast<size_t>(rows.width) * sizeof(float));
   };
   int64_t kept = 0;
   for (int64_t r = 0; r < rows(); r++) {
@@ -117,17 +121,22 @@ void Forward::prepare_queries(int64_t index) {
   });
 }
 
-// Cuts the step into tiles of up to kTileQueries queries that read the same pages. How it is cut never changes a query's own sums.
+// Cuts the step into tiles of up to kTileQueries queries that read the same pages. How it is cut never
+// changes a query's own sums.
 void Forward::plan_tiles(const AttentionSpec& a) {
-  const int64_t group = a.n_heads / a.n_kv_heads, parts = (group + 5) / 6, heads = (group + parts - 1) / parts;
+  const int64_t group = a.n_heads / a.n_kv_heads, parts = (group + 5) / 6,
+                heads = (group + parts - 1) / parts;
   const int64_t max_rows = std::max<int64_t>(1, kTileQueries / heads);
   tiles_.clear();
   for (int64_t first = 0; first < rows();) {
     int64_t n = 1;
     const int32_t sequence = rows_[static_cast<size_t>(first)].id.sequence;
-    while (n < max_rows && first + n < rows() && rows_[static_cast<size_t>(first + n)].id.sequence == sequence) n++;
+    while (n < max_rows && first + n < rows() &&
+           rows_[static_cast<size_t>(first + n)].id.sequence == sequence)
+      n++;
     for (int64_t kv = 0; kv < a.n_kv_heads; kv++)
-      for (int64_t h = 0; h < group; h += heads) tiles_.push_back({first, n, kv, kv * group + h, std::min(heads, group - h)});
+      for (int64_t h = 0; h < group; h += heads)
+        tiles_.push_back({first, n, kv, kv * group + h, std::min(heads, group - h)});
     first += n;
   }
 }
@@ -144,10 +153,12 @@ void Forward::attend_tile(const AttentionSpec& a, const Tile& tile, float* scrat
   std::fill_n(sums, n, 0.0f);
   std::fill_n(values, n * g.padded_dim, 0.0f);
   for (int64_t r = 0; r < tile.n_rows; r++)
-    std::memcpy(queries + r * tile.n_heads * a.head_dim, ws_.queries.row(tile.first_row + r) + tile.first_head * a.head_dim,
+    std::memcpy(queries + r * tile.n_heads * a.head_dim,
+                ws_.queries.row(tile.first_row + r) + tile.first_head * a.head_dim,
                 static_cast<size_t>(tile.n_heads * a.head_dim) * sizeof(float));
 
-  const RowId first = rows_[static_cast<size_t>(tile.first_row)].id, last = rows_[static_cast<size_t>(tile.first_row + tile.n_rows - 1)].id;
+  const RowId first = rows_[static_cast<size_t>(tile.first_row)].id,
+              last = rows_[static_cast<size_t>(tile.first_row + tile.n_rows - 1)].id;
   kernels::AttentionBlock block{.bf16 = cache_.dtype() == DType::bf16, .head_dim = a.head_dim};
   auto take = [&](int64_t start, int64_t first_query, int64_t n_queries, Visible seen) {
     block.lo = static_cast<int>(std::max(seen.lo, start) - start);
@@ -159,18 +170,21 @@ void Forward::attend_tile(const AttentionSpec& a, const Tile& tile, float* scrat
   const Visible oldest = visible(a, first.position), newest = visible(a, last.position);
   for (int64_t b = oldest.lo / kBlock; b * kBlock < newest.hi; b++) {
     const int64_t start = b * kBlock;
-    const std::byte* head = cache_.page(a.kv_owner, first.sequence, b) + static_cast<size_t>(tile.kv_head) * g.head_bytes();
+    const std::byte* head =
+        cache_.page(a.kv_owner, first.sequence, b) + static_cast<size_t>(tile.kv_head) * g.head_bytes();
     block.keys = head;
     block.values = head + static_cast<size_t>(a.head_dim * kBlock) * g.element_bytes;
     if (newest.lo <= start && oldest.hi >= start + kBlock) {
       take(start, 0, n, oldest);  // every row sees the whole block
     } else {
       for (int64_t r = 0; r < tile.n_rows; r++)
-        take(start, r * tile.n_heads, tile.n_heads, visible(a, rows_[static_cast<size_t>(tile.first_row + r)].id.position));
+        take(start, r * tile.n_heads, tile.n_heads,
+             visible(a, rows_[static_cast<size_t>(tile.first_row + r)].id.position));
     }
   }
   for (int64_t i = 0; i < n; i++) {
-    float* out = ws_.attended.row(tile.first_row + i / tile.n_heads) + (tile.first_head + i % tile.n_heads) * a.head_dim;
+    float* out = ws_.attended.row(tile.first_row + i / tile.n_heads) +
+                 (tile.first_head + i % tile.n_heads) * a.head_dim;
     for (int64_t d = 0; d < a.head_dim; d++) out[d] = values[i * g.padded_dim + d] / sums[i];
   }
 }
@@ -187,12 +201,15 @@ void Forward::report_scores(int64_t index) {
       const float* q = ws_.queries.row(r) + h * a.head_dim;
       std::vector<double> s(static_cast<size_t>(seen.hi - seen.lo));
       for (int64_t j = seen.lo; j < seen.hi; j++) {
-        const std::byte* keys = cache_.page(a.kv_owner, id.sequence, j / kBlock) + static_cast<size_t>(h * a.n_kv_heads / a.n_heads) * g.head_bytes();
+        const std::byte* keys = cache_.page(a.kv_owner, id.sequence, j / kBlock) +
+                                static_cast<size_t>(h * a.n_kv_heads / a.n_heads) * g.head_bytes();
         double sum = 0;
         for (int64_t d = 0; d < a.head_dim; d++) {
           const int64_t at = d * kBlock + j % kBlock;
-          sum += static_cast<double>(q[d]) * static_cast<double>(cache_.dtype() == DType::bf16
-                     ? bf16_to_float(reinterpret_cast<const uint16_t*>(keys)[at]) : reinterpret_cast<const float*>(keys)[at]);
+          sum += static_cast<double>(q[d]) *
+                 static_cast<double>(cache_.dtype() == DType::bf16
+                                         ? bf16_to_float(reinterpret_cast<const uint16_t*>(keys)[at])
+                                         : reinterpret_cast<const float*>(keys)[at]);
         }
         s[static_cast<size_t>(j - seen.lo)] = sum;
       }

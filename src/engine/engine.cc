@@ -19,10 +19,12 @@ const ModelSpec& validated(const ModelSpec& spec) {
 EngineOptions settled(const ModelSpec& spec, EngineOptions o) {
   if (o.threads == 0) o.threads = usable_cores();
   if (o.context == 0) o.context = spec.max_position;
-  ensure(o.chunk >= 1 && o.chunk <= 65536, ErrorCode::usage, "chunk: expected 1 to 65536 rows, got {}", o.chunk);
-  ensure(o.max_sequences >= 1 && o.max_sequences <= 65536, ErrorCode::usage, "max_sequences: expected 1 to 65536, got {}", o.max_sequences);
-  ensure(o.context >= 1 && o.context <= spec.max_position, ErrorCode::usage, "context: expected 1 to {} positions (the model's maximum), got {}",
-         spec.max_position, o.context);
+  ensure(o.chunk >= 1 && o.chunk <= 65536, ErrorCode::usage, "chunk: expected 1 to 65536 rows, got {}",
+         o.chunk);
+  ensure(o.max_sequences >= 1 && o.max_sequences <= 65536, ErrorCode::usage,
+         "max_sequences: expected 1 to 65536, got {}", o.max_sequences);
+  ensure(o.context >= 1 && o.context <= spec.max_position, ErrorCode::usage,
+         "context: expected 1 to {} positions (the model's maximum), got {}", spec.max_position, o.context);
   o.chunk = std::max<int64_t>(1, std::min(o.chunk, o.context * o.max_sequences));
   return o;
 }
@@ -39,9 +41,9 @@ struct Engine::Impl {
   Weights weights;
   KvCache cache;
   Forward forward;
-  std::vector<StepRow> rows;      // of the step at hand
-  std::vector<int64_t> fed;       // tokens of each feed already in a step
-  std::vector<bool> named;        // sequences that a feed has named
+  std::vector<StepRow> rows;  // of the step at hand
+  std::vector<int64_t> fed;   // tokens of each feed already in a step
+  std::vector<bool> named;    // sequences that a feed has named
   double load_seconds = 0;
   int64_t steps = 0, rows_run = 0;
 
@@ -63,16 +65,20 @@ struct Engine::Impl {
     std::fill(named.begin(), named.end(), false);
     for (const Feed& feed : feeds) {
       ensure(cache.is_open(feed.sequence), ErrorCode::usage, "sequence {} is not open", feed.sequence);
-      ensure(!named[static_cast<size_t>(feed.sequence)], ErrorCode::usage, "sequence {}: two feeds in one call, expected one", feed.sequence);
+      ensure(!named[static_cast<size_t>(feed.sequence)], ErrorCode::usage,
+             "sequence {}: two feeds in one call, expected one", feed.sequence);
       named[static_cast<size_t>(feed.sequence)] = true;
-      ensure(!feed.tokens.empty(), ErrorCode::usage, "sequence {}: no tokens to feed, expected at least one", feed.sequence);
+      ensure(!feed.tokens.empty(), ErrorCode::usage, "sequence {}: no tokens to feed, expected at least one",
+             feed.sequence);
       const int64_t n = static_cast<int64_t>(feed.tokens.size()), cached = cache.length(feed.sequence);
-      ensure(n <= options.context - cached, ErrorCode::limit, "sequence {}: {} tokens after {} cached ones exceed the context of {} positions",
-             feed.sequence, n, cached, options.context);
+      ensure(n <= options.context - cached, ErrorCode::limit,
+             "sequence {}: {} tokens after {} cached ones exceed the context of {} positions", feed.sequence,
+             n, cached, options.context);
       for (int64_t i = 0; i < n; i++) {
         const int32_t token = feed.tokens[static_cast<size_t>(i)];
-        ensure(token >= 0 && token < spec.vocab_size, ErrorCode::usage, "sequence {}: token {} is id {}, expected 0 to {}", feed.sequence, i,
-               token, spec.vocab_size - 1);
+        ensure(token >= 0 && token < spec.vocab_size, ErrorCode::usage,
+               "sequence {}: token {} is id {}, expected 0 to {}", feed.sequence, i, token,
+               spec.vocab_size - 1);
       }
     }
   }
@@ -88,7 +94,8 @@ struct Engine::Impl {
       for (int64_t i = 0; i < n; i++) {
         const int64_t index = fed[f] + i;
         const bool wanted = feed.want == Want::all || (feed.want == Want::last && index == total - 1);
-        rows.push_back({{feed.sequence, start + i}, feed.tokens[static_cast<size_t>(index)], wanted, f, index});
+        rows.push_back(
+            {{feed.sequence, start + i}, feed.tokens[static_cast<size_t>(index)], wanted, f, index});
       }
       if (n > 0) cache.grow(feed.sequence, n);
       fed[f] += n;
@@ -112,7 +119,9 @@ Engine::Engine(const ModelSpec& spec, const TensorSource& source, const EngineOp
     : impl_(std::make_unique<Impl>(spec, source, options)) {}
 Engine::~Engine() = default;
 
-int32_t Engine::open() { return impl_->cache.open(); }
+int32_t Engine::open() {
+  return impl_->cache.open();
+}
 
 void Engine::close(int32_t sequence) {
   ensure(impl_->cache.is_open(sequence), ErrorCode::usage, "sequence {} is not open", sequence);
@@ -124,9 +133,15 @@ int64_t Engine::length(int32_t sequence) const {
   return impl_->cache.length(sequence);
 }
 
-int64_t Engine::context() const { return impl_->options.context; }
-const ModelSpec& Engine::spec() const { return impl_->spec; }
-int Engine::threads() const { return impl_->team.size(); }
+int64_t Engine::context() const {
+  return impl_->options.context;
+}
+const ModelSpec& Engine::spec() const {
+  return impl_->spec;
+}
+int Engine::threads() const {
+  return impl_->team.size();
+}
 
 void Engine::forward(std::span<const Feed> feeds, OnLogits on_logits, Probe* probe) {
   impl_->check(feeds);
@@ -150,7 +165,8 @@ EngineStats Engine::stats() const {
 }
 
 std::string Engine::numeric_mode() const {
-  return fmt::format("exact, f32 accumulation, kv {}; {}", dtype_name(impl_->options.kv_dtype), impl_->kernels.name);
+  return fmt::format("exact, f32 accumulation, kv {}; {}", dtype_name(impl_->options.kv_dtype),
+                     impl_->kernels.name);
 }
 
 }  // namespace lapidary

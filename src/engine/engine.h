@@ -1,6 +1,6 @@
 // The engine: weights packed for this CPU, a paged KV cache, and forward steps over batches of sequences.
-// Every logit row depends only on its own sequence's tokens and positions: the same bits for any batch, chunk and thread count.
-// Not thread-safe: one caller at a time (the engine brings its own threads).
+// Every logit row depends only on its own sequence's tokens and positions: the same bits for any batch, chunk
+// and thread count. Not thread-safe: one caller at a time (the engine brings its own threads).
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 namespace lapidary {
 
 struct EngineOptions {
-  int threads = 0;             // 0: physical cores within the cgroup's quota
-  int64_t chunk = 64;          // rows of one step: prefill is cut into pieces of at most this many
+  int threads = 0;     // 0: physical cores within the cgroup's quota
+  int64_t chunk = 64;  // rows of one step: prefill is cut into pieces of at most this many
   int64_t max_sequences = 8;
-  int64_t context = 0;         // positions per sequence; 0: the model's max_position
-  DType kv_dtype = DType::f32; // f32 or bf16
+  int64_t context = 0;          // positions per sequence; 0: the model's max_position
+  DType kv_dtype = DType::f32;  // f32 or bf16
   FunctionRef<void(int64_t done, int64_t total)>* on_load = nullptr;  // progress of packing, in bytes
 };
 
@@ -37,33 +37,35 @@ struct Feed {
 // Where the time and the bytes of an engine went.
 struct EngineStats {
   double load_seconds = 0;
-  int64_t weight_bytes = 0;        // packed panels and small tensors, anonymous memory
-  int64_t mapped_bytes = 0;        // tables gathered by row from the file
-  int64_t kv_bytes_in_use = 0;     // pages that hold live positions
-  int64_t kv_bytes_reserved = 0;   // address space of the pools
+  int64_t weight_bytes = 0;       // packed panels and small tensors, anonymous memory
+  int64_t mapped_bytes = 0;       // tables gathered by row from the file
+  int64_t kv_bytes_in_use = 0;    // pages that hold live positions
+  int64_t kv_bytes_reserved = 0;  // address space of the pools
   int64_t workspace_bytes = 0;
-  int64_t steps = 0, rows = 0;     // forward steps and rows run so far
+  int64_t steps = 0, rows = 0;  // forward steps and rows run so far
 };
 
 class Engine {
  public:
-  // Reads, checks and packs every tensor. Throws Error(data) on missing or misshaped tensors and on NaN or infinite weights (named).
+  // Reads, checks and packs every tensor. Throws Error(data) on missing or misshaped tensors and on NaN or
+  // infinite weights (named).
   Engine(const ModelSpec& spec, const TensorSource& source, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
 
-  int32_t open();                       // a new empty sequence; Error(limit) when all are in use
-  void close(int32_t sequence);         // its pages are free at once
+  int32_t open();                // a new empty sequence; Error(limit) when all are in use
+  void close(int32_t sequence);  // its pages are free at once
   int64_t length(int32_t sequence) const;
   int64_t context() const;
 
-  // logits: [V], after softcap; token_index counts within feeds[feed].tokens. Called in order of rows within a feed.
+  // logits: [V], after softcap; token_index counts within feeds[feed].tokens. Called in order of rows within
+  // a feed.
   using OnLogits = FunctionRef<void(size_t feed, int64_t token_index, std::span<const float> logits)>;
 
   // Appends the tokens of all feeds (at most one feed per sequence) and reports the wanted logits.
-  // Error(usage): token id out of range (id, sequence, index), unknown sequence, empty feed; Error(limit): longer than the context.
-  // Checked before anything is changed. When a callback throws or a table row is damaged, the step at hand leaves no trace; earlier
-  // steps (chunks) of the call stay.
+  // Error(usage): token id out of range (id, sequence, index), unknown sequence, empty feed; Error(limit):
+  // longer than the context. Checked before anything is changed. When a callback throws or a table row is
+  // damaged, the step at hand leaves no trace; earlier steps (chunks) of the call stay.
   void forward(std::span<const Feed> feeds, OnLogits on_logits, Probe* probe = nullptr);
 
   const ModelSpec& spec() const;

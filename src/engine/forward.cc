@@ -23,7 +23,8 @@ void Forward::run(std::span<const StepRow> rows, OnLogits on_logits, Probe* prob
 void Forward::embed() {
   const float scale = static_cast<float>(spec_.embed_scale);
   for (int64_t r = 0; r < rows(); r++) {
-    weights_.token_embedding.gather(rows_[static_cast<size_t>(r)].token, {ws_.hidden.row(r), static_cast<size_t>(spec_.d_model)});
+    weights_.token_embedding.gather(rows_[static_cast<size_t>(r)].token,
+                                    {ws_.hidden.row(r), static_cast<size_t>(spec_.d_model)});
     k_.scale(scale, spec_.d_model, ws_.hidden.row(r));
   }
 }
@@ -41,8 +42,10 @@ void Forward::layer(int64_t index) {
     residual(layer, w.post_ffn_norm);
   }
   if (layer.ple) per_layer_embedding(index);
-  if (layer.layer_scalar) for_rows([&](int64_t r) { k_.scale(w.layer_scalar[0], spec_.d_model, ws_.hidden.row(r)); });
-  if (probe_) probe_->on_hidden(index, ids_, {ws_.hidden.row(0), static_cast<size_t>(rows() * spec_.d_model)});
+  if (layer.layer_scalar)
+    for_rows([&](int64_t r) { k_.scale(w.layer_scalar[0], spec_.d_model, ws_.hidden.row(r)); });
+  if (probe_)
+    probe_->on_hidden(index, ids_, {ws_.hidden.row(0), static_cast<size_t>(rows() * spec_.d_model)});
 }
 
 // hidden += post_norm(branch); the norm is there in sandwich models only.
@@ -50,7 +53,8 @@ void Forward::residual(const LayerSpec& layer, const std::vector<float>& post_no
   switch (layer.residual) {
     case ResidualRule::add:
       for_rows([&](int64_t r) {
-        if (!post_norm.empty()) k_.rms_norm(ws_.branch.row(r), post_norm.data(), eps_, spec_.d_model, ws_.branch.row(r));
+        if (!post_norm.empty())
+          k_.rms_norm(ws_.branch.row(r), post_norm.data(), eps_, spec_.d_model, ws_.branch.row(r));
         k_.add(ws_.branch.row(r), spec_.d_model, ws_.hidden.row(r));
       });
   }
@@ -69,19 +73,22 @@ void Forward::per_layer_embedding(int64_t index) {
   });
 }
 
-// What every layer of a row will receive: (norm(projection(hidden) / sqrt(D)) + table[token] * sqrt(P)) / sqrt(2), P values a layer.
+// What every layer of a row will receive: (norm(projection(hidden) / sqrt(D)) + table[token] * sqrt(P)) /
+// sqrt(2), P values a layer.
 void Forward::per_layer_inputs() {
   if (!spec_.ple_dim) return;
   const int64_t p = spec_.ple_dim, n_layers = spec_.n_layers(), width = n_layers * p;
   const float projection_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec_.d_model)));
-  const float table_scale = static_cast<float>(std::sqrt(static_cast<double>(p))), both = static_cast<float>(std::sqrt(0.5));
+  const float table_scale = static_cast<float>(std::sqrt(static_cast<double>(p))),
+              both = static_cast<float>(std::sqrt(0.5));
   project(ws_.hidden, {{&weights_.ple_projection, &ws_.ple}});
   for (int64_t r = 0; r < rows(); r++) {
     float* ple = ws_.ple.row(r);
     float* table = ws_.ple_table.row(0);
     weights_.ple_embedding.gather(rows_[static_cast<size_t>(r)].token, {table, static_cast<size_t>(width)});
     k_.scale(projection_scale, width, ple);
-    for (int64_t i = 0; i < n_layers; i++) k_.rms_norm(ple + i * p, weights_.ple_norm.data(), eps_, p, ple + i * p);
+    for (int64_t i = 0; i < n_layers; i++)
+      k_.rms_norm(ple + i * p, weights_.ple_norm.data(), eps_, p, ple + i * p);
     k_.add_scaled(table, table_scale, width, ple);
     k_.scale(both, width, ple);
   }
@@ -94,10 +101,12 @@ void Forward::head(OnLogits on_logits) {
   for (int64_t first = 0; first < rows(); first += kHeadRows) {
     const int64_t n = std::min(kHeadRows, rows() - first);
     team_.parallel_for(weights_.head.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
-      k_.matmul(weights_.head, begin, end, ws_.normed.row(first), ws_.normed.width, n, ws_.logits.row(0), vocab);
+      k_.matmul(weights_.head, begin, end, ws_.normed.row(first), ws_.normed.width, n, ws_.logits.row(0),
+                vocab);
       if (spec_.logit_softcap == 0) return;
       const int64_t from = begin * kernels::kLanes, to = std::min(end * kernels::kLanes, vocab);
-      for (int64_t r = 0; r < n; r++) k_.softcap(static_cast<float>(spec_.logit_softcap), to - from, ws_.logits.row(r) + from);
+      for (int64_t r = 0; r < n; r++)
+        k_.softcap(static_cast<float>(spec_.logit_softcap), to - from, ws_.logits.row(r) + from);
     });
     for (int64_t r = 0; r < n; r++) {
       const StepRow& row = rows_[static_cast<size_t>(first + r)];
@@ -106,7 +115,8 @@ void Forward::head(OnLogits on_logits) {
   }
 }
 
-// ---- shared steps ----------------------------------------------------------------------------------------------------------------
+// ---- shared steps
+// ----------------------------------------------------------------------------------------------------------------
 
 void Forward::for_rows(FunctionRef<void(int64_t)> f) {
   constexpr int64_t kRowsWorthAThread = 4;  // below it, waking the team costs more than the work
@@ -125,14 +135,17 @@ void Forward::project(const Workspace::Rows& from, std::initializer_list<Job> jo
   team_.parallel_for(panels, 1, [&](int64_t begin, int64_t end, int) {
     int64_t start = 0;  // of this job among all panels
     for (const Job& job : jobs) {
-      const int64_t first = std::max(begin - start, int64_t{0}), last = std::min(end - start, job.weight->n_panels());
-      if (first < last) k_.matmul(*job.weight, first, last, from.row(0), from.width, rows(), job.to->row(0), job.to->width);
+      const int64_t first = std::max(begin - start, int64_t{0}),
+                    last = std::min(end - start, job.weight->n_panels());
+      if (first < last)
+        k_.matmul(*job.weight, first, last, from.row(0), from.width, rows(), job.to->row(0), job.to->width);
       start += job.weight->n_panels();
     }
   });
 }
 
-void Forward::gate_rows(Activation activation, const float* gate, const float* up, int64_t n, float* out) const {
+void Forward::gate_rows(Activation activation, const float* gate, const float* up, int64_t n,
+                        float* out) const {
   switch (activation) {
     case Activation::gelu_tanh: return k_.gelu_gate(gate, up, n, out);
     case Activation::silu: return k_.silu_gate(gate, up, n, out);
@@ -145,7 +158,8 @@ void Forward::project_gated(const Workspace::Rows& from, const LayerWeights& w, 
     k_.matmul(w.up, begin, end, from.row(0), from.width, rows(), ws_.up.row(0), ws_.up.width);
     const int64_t first = begin * kernels::kLanes, last = std::min(end * kernels::kLanes, w.gate.n_outputs);
     for (int64_t r = 0; r < rows(); r++)
-      gate_rows(activation, ws_.gate.row(r) + first, ws_.up.row(r) + first, last - first, ws_.gate.row(r) + first);
+      gate_rows(activation, ws_.gate.row(r) + first, ws_.up.row(r) + first, last - first,
+                ws_.gate.row(r) + first);
   });
 }
 

@@ -1,5 +1,5 @@
-// One forward step: some rows of some sequences through the model. The verbs of a layer are in attention.cc, ffn.cc and experts.cc.
-// Symbols as in spec/model_spec.h; R = rows of the step (the engine's chunk at most).
+// One forward step: some rows of some sequences through the model. The verbs of a layer are in attention.cc,
+// ffn.cc and experts.cc. Symbols as in spec/model_spec.h; R = rows of the step (the engine's chunk at most).
 #pragma once
 
 #include <cstdint>
@@ -32,22 +32,22 @@ struct Workspace {
     int64_t width = 0;
     float* row(int64_t r) const { return memory.floats() + r * width; }
   };
-  Rows hidden;           // [R, D] the residual stream
-  Rows normed;           // [R, D] input of a sublayer
-  Rows branch;           // [R, D] output of a sublayer
-  Rows queries;          // [R, H*Hd]
-  Rows keys, values;     // [R, K*Hd]
-  Rows attended;         // [R, H*Hd]
-  Rows gate, up;         // [R, F]
-  Rows ple;              // [R, L*P] per-layer embeddings of the rows
-  Rows ple_table;        // [1, L*P] one row of the table
-  Rows router;           // [R, E] probabilities
-  Rows expert_in;        // [R, D] normed rows, then the rows of one expert
-  Rows expert_rows;      // [R, D]
-  Rows expert_gate_up;   // [R, 2*Fe]
-  Rows expert_sum;       // [R, D]
-  Rows logits;           // [head rows, V]
-  Rows scratch;          // [threads, ...] queries and running values of one attention tile
+  Rows hidden;                       // [R, D] the residual stream
+  Rows normed;                       // [R, D] input of a sublayer
+  Rows branch;                       // [R, D] output of a sublayer
+  Rows queries;                      // [R, H*Hd]
+  Rows keys, values;                 // [R, K*Hd]
+  Rows attended;                     // [R, H*Hd]
+  Rows gate, up;                     // [R, F]
+  Rows ple;                          // [R, L*P] per-layer embeddings of the rows
+  Rows ple_table;                    // [1, L*P] one row of the table
+  Rows router;                       // [R, E] probabilities
+  Rows expert_in;                    // [R, D] normed rows, then the rows of one expert
+  Rows expert_rows;                  // [R, D]
+  Rows expert_gate_up;               // [R, 2*Fe]
+  Rows expert_sum;                   // [R, D]
+  Rows logits;                       // [head rows, V]
+  Rows scratch;                      // [threads, ...] queries and running values of one attention tile
   std::vector<Rows> cosines, sines;  // one of each a rope: [R, Hd/2]
   std::vector<int64_t> expert_row;   // [R] rows that chose the expert at hand
   std::vector<float> expert_share;   // [R]
@@ -59,9 +59,11 @@ class Forward {
  public:
   using OnLogits = FunctionRef<void(size_t feed, int64_t token_index, std::span<const float> logits)>;
 
-  Forward(const ModelSpec& spec, const Weights& weights, const kernels::Kernels& kernels, Team& team, KvCache& cache, int64_t max_rows);
+  Forward(const ModelSpec& spec, const Weights& weights, const kernels::Kernels& kernels, Team& team,
+          KvCache& cache, int64_t max_rows);
 
-  // Rows of one sequence are neighbours in ascending positions, and their pages exist (KvCache::grow). Allocates nothing.
+  // Rows of one sequence are neighbours in ascending positions, and their pages exist (KvCache::grow).
+  // Allocates nothing.
   void run(std::span<const StepRow> rows, OnLogits on_logits, Probe* probe);
   int64_t workspace_bytes() const { return ws_.bytes(); }
 
@@ -122,11 +124,11 @@ class Forward {
   KvCache& cache_;
   Workspace ws_;
   float eps_;
-  int64_t last_owner_ = -1;           // after it, nobody reads the rows that nobody wants
+  int64_t last_owner_ = -1;  // after it, nobody reads the rows that nobody wants
   std::vector<Rope> ropes_;
   std::vector<size_t> rope_of_layer_;
   std::vector<StepRow> rows_;
-  std::vector<RowId> ids_;            // of rows_, for the probe
+  std::vector<RowId> ids_;  // of rows_, for the probe
   std::vector<Tile> tiles_;
   Probe* probe_ = nullptr;
 };

@@ -17,10 +17,13 @@ KvGeometry geometry_of(const ModelSpec& spec, int64_t index, DType dtype) {
   const LayerSpec& layer = spec.layers[static_cast<size_t>(index)];
   if (!layer.owns_kv(index)) return {};
   const AttentionSpec& a = *layer.attention;
-  return {true, a.n_kv_heads, a.head_dim, (a.head_dim + kLanes - 1) / kLanes * kLanes, a.window, dtype == DType::bf16 ? size_t{2} : size_t{4}};
+  return {true,       a.n_kv_heads,
+          a.head_dim, (a.head_dim + kLanes - 1) / kLanes * kLanes,
+          a.window,   dtype == DType::bf16 ? size_t{2} : size_t{4}};
 }
 
-// Pages that one sequence of a layer can hold at once: the window, one step's rows, and a part of a page at either end.
+// Pages that one sequence of a layer can hold at once: the window, one step's rows, and a part of a page at
+// either end.
 int64_t ring_size(const KvGeometry& g, int64_t context, int64_t step_rows) {
   const int64_t all = (context + kBlock - 1) / kBlock;
   return g.window ? std::min(all, (g.window + step_rows) / kBlock + 2) : all;
@@ -31,7 +34,8 @@ struct PoolPlan {
   int64_t pages = 0;
 };
 
-PoolPlan plan_pool(const ModelSpec& spec, DType dtype, int64_t max_sequences, int64_t context, int64_t step_rows, bool sliding) {
+PoolPlan plan_pool(const ModelSpec& spec, DType dtype, int64_t max_sequences, int64_t context,
+                   int64_t step_rows, bool sliding) {
   PoolPlan plan;
   for (int64_t i = 0; i < spec.n_layers(); i++) {
     const KvGeometry g = geometry_of(spec, i, dtype);
@@ -43,14 +47,21 @@ PoolPlan plan_pool(const ModelSpec& spec, DType dtype, int64_t max_sequences, in
   return plan;
 }
 
-PagePool make_pool(const PoolPlan& plan, const char* name) { return {plan.page_bytes, plan.pages, name}; }
+PagePool make_pool(const PoolPlan& plan, const char* name) {
+  return {plan.page_bytes, plan.pages, name};
+}
 
 }  // namespace
 
-size_t KvGeometry::head_bytes() const { return static_cast<size_t>((head_dim + padded_dim) * kBlock) * element_bytes; }
+size_t KvGeometry::head_bytes() const {
+  return static_cast<size_t>((head_dim + padded_dim) * kBlock) * element_bytes;
+}
 
 PagePool::PagePool(size_t page_bytes, int64_t max_pages, const char* name)
-    : page_bytes_(page_bytes), name_(name), memory_(page_bytes * static_cast<size_t>(max_pages), name, true), max_pages_(max_pages) {
+    : page_bytes_(page_bytes),
+      name_(name),
+      memory_(page_bytes * static_cast<size_t>(max_pages), name, true),
+      max_pages_(max_pages) {
   free_.reserve(static_cast<size_t>(max_pages));
 }
 
@@ -72,11 +83,15 @@ void PagePool::give_back(int32_t page) {
   in_use_--;
 }
 
-KvCache::KvCache(const ModelSpec& spec, DType dtype, int64_t max_sequences, int64_t context, int64_t step_rows)
+KvCache::KvCache(const ModelSpec& spec, DType dtype, int64_t max_sequences, int64_t context,
+                 int64_t step_rows)
     : dtype_(dtype),
-      sliding_(make_pool(plan_pool(spec, dtype, max_sequences, context, step_rows, true), "KV pages of sliding layers")),
-      full_(make_pool(plan_pool(spec, dtype, max_sequences, context, step_rows, false), "KV pages of global layers")) {
-  ensure(dtype == DType::f32 || dtype == DType::bf16, ErrorCode::unsupported, "KV dtype: expected f32 or bf16, got {}", dtype_name(dtype));
+      sliding_(make_pool(plan_pool(spec, dtype, max_sequences, context, step_rows, true),
+                         "KV pages of sliding layers")),
+      full_(make_pool(plan_pool(spec, dtype, max_sequences, context, step_rows, false),
+                      "KV pages of global layers")) {
+  ensure(dtype == DType::f32 || dtype == DType::bf16, ErrorCode::unsupported,
+         "KV dtype: expected f32 or bf16, got {}", dtype_name(dtype));
   for (int64_t i = 0; i < spec.n_layers(); i++) {
     const KvGeometry g = geometry_of(spec, i, dtype);
     layers_.push_back({g, g.owner ? ring_size(g, context, step_rows) : 0});
@@ -84,7 +99,8 @@ KvCache::KvCache(const ModelSpec& spec, DType dtype, int64_t max_sequences, int6
   sequences_.resize(static_cast<size_t>(max_sequences));
   for (Sequence& s : sequences_) {
     s.tables.resize(layers_.size());
-    for (size_t i = 0; i < layers_.size(); i++) s.tables[i].pages.resize(static_cast<size_t>(layers_[i].ring));
+    for (size_t i = 0; i < layers_.size(); i++)
+      s.tables[i].pages.resize(static_cast<size_t>(layers_[i].ring));
   }
 }
 
@@ -98,11 +114,13 @@ int32_t KvCache::open() {
 }
 
 bool KvCache::is_open(int32_t sequence) const {
-  return sequence >= 0 && static_cast<size_t>(sequence) < sequences_.size() && sequences_[static_cast<size_t>(sequence)].open;
+  return sequence >= 0 && static_cast<size_t>(sequence) < sequences_.size() &&
+         sequences_[static_cast<size_t>(sequence)].open;
 }
 
 void KvCache::release(const Layer& layer, PageTable& table, int64_t first) {
-  for (; table.first < first; table.first++) pool(layer).give_back(table.pages[static_cast<size_t>(table.first % layer.ring)]);
+  for (; table.first < first; table.first++)
+    pool(layer).give_back(table.pages[static_cast<size_t>(table.first % layer.ring)]);
 }
 
 void KvCache::close(int32_t sequence) {
@@ -121,7 +139,8 @@ void KvCache::grow(int32_t sequence, int64_t n) {
   for (size_t i = 0; i < layers_.size(); i++) {
     if (!layers_[i].geometry.owner) continue;
     PageTable& table = s.tables[i];
-    for (; table.end < end; table.end++) table.pages[static_cast<size_t>(table.end % layers_[i].ring)] = pool(layers_[i]).take();
+    for (; table.end < end; table.end++)
+      table.pages[static_cast<size_t>(table.end % layers_[i].ring)] = pool(layers_[i]).take();
   }
 }
 
@@ -131,7 +150,8 @@ void KvCache::commit(int32_t sequence, int64_t n) {
   for (size_t i = 0; i < layers_.size(); i++) {
     const int64_t window = layers_[i].geometry.window;
     if (layers_[i].geometry.owner && window && s.length >= window)
-      release(layers_[i], s.tables[i], (s.length - window + 1) / kBlock);  // the next query sees positions from length - window + 1 on
+      release(layers_[i], s.tables[i],
+              (s.length - window + 1) / kBlock);  // the next query sees positions from length - window + 1 on
   }
 }
 
@@ -160,7 +180,8 @@ void KvCache::store(int64_t layer, int32_t sequence, int64_t position, float* k,
     } else {
       auto* keys32 = reinterpret_cast<float*>(head);
       for (int64_t d = 0; d < g.head_dim; d++) keys32[d * kBlock + at] = k[d];
-      std::memcpy(reinterpret_cast<float*>(values) + at * g.padded_dim, v, static_cast<size_t>(g.head_dim) * sizeof(float));
+      std::memcpy(reinterpret_cast<float*>(values) + at * g.padded_dim, v,
+                  static_cast<size_t>(g.head_dim) * sizeof(float));
     }
   }
 }

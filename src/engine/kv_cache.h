@@ -1,6 +1,7 @@
-// The KV cache: pages of kBlock positions of one owner layer, in two pools (layers with a window, layers without). Borrowers store nothing.
-// Layers with a window keep a ring of pages and give back those that every later query has left behind.
-// Not thread-safe but for page(): rows of one step may be written and read by several threads once grow() has been called.
+// The KV cache: pages of kBlock positions of one owner layer, in two pools (layers with a window, layers
+// without). Borrowers store nothing. Layers with a window keep a ring of pages and give back those that every
+// later query has left behind. Not thread-safe but for page(): rows of one step may be written and read by
+// several threads once grow() has been called.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@
 
 namespace lapidary {
 
-// What one page of a layer holds: per kv head keys [head_dim][kBlock], then values [kBlock][padded_dim] (kernels.h has the reason).
+// What one page of a layer holds: per kv head keys [head_dim][kBlock], then values [kBlock][padded_dim]
+// (kernels.h has the reason).
 struct KvGeometry {
   bool owner = false;
   int64_t n_kv_heads = 0, head_dim = 0, padded_dim = 0, window = 0;
@@ -49,13 +51,15 @@ class KvCache {
   bool is_open(int32_t sequence) const;
   int64_t length(int32_t sequence) const { return sequences_[static_cast<size_t>(sequence)].length; }
 
-  void grow(int32_t sequence, int64_t n);    // pages for n more positions in every owner layer
-  void commit(int32_t sequence, int64_t n);  // n positions are written: length grows, pages out of the window go back
+  void grow(int32_t sequence, int64_t n);  // pages for n more positions in every owner layer
+  void commit(int32_t sequence,
+              int64_t n);  // n positions are written: length grows, pages out of the window go back
 
   // The page of a layer that holds positions [block * kBlock, (block + 1) * kBlock). REQUIRES: live.
   std::byte* page(int64_t layer, int32_t sequence, int64_t block) const;
   const KvGeometry& geometry(int64_t layer) const { return layers_[static_cast<size_t>(layer)].geometry; }
-  // Rounds to the storage type and writes one position; k, v: [n_kv_heads * head_dim]. Leaves in k and v what was stored.
+  // Rounds to the storage type and writes one position; k, v: [n_kv_heads * head_dim]. Leaves in k and v what
+  // was stored.
   void store(int64_t layer, int32_t sequence, int64_t position, float* k, float* v);
   DType dtype() const { return dtype_; }
   int64_t bytes_in_use() const { return sliding_.bytes_in_use() + full_.bytes_in_use(); }
@@ -66,9 +70,9 @@ class KvCache {
     KvGeometry geometry;
     int64_t ring = 0;  // entries of the page table
   };
-  struct PageTable {                // of one sequence and layer: block b is at entry b % ring
+  struct PageTable {  // of one sequence and layer: block b is at entry b % ring
     std::vector<int32_t> pages;
-    int64_t first = 0, end = 0;     // live blocks [first, end)
+    int64_t first = 0, end = 0;  // live blocks [first, end)
   };
   struct Sequence {
     bool open = false;

@@ -59,12 +59,14 @@ Target target_of(const Slot& slot, Weights& w) {
 
 class Loader {
  public:
-  Loader(const ModelSpec& spec, const TensorSource& source, Team& team, FunctionRef<void(int64_t, int64_t)>* progress)
+  Loader(const ModelSpec& spec, const TensorSource& source, Team& team,
+         FunctionRef<void(int64_t, int64_t)>* progress)
       : spec_(spec), source_(source), team_(team), progress_(progress) {}
 
   Weights load() {
     weights_.layers.resize(spec_.layers.size());
-    for_each_tensor(spec_, [&](const TensorInfo& info) { total_ += element_count(info.shape, slot_name(info.slot)); });
+    for_each_tensor(
+        spec_, [&](const TensorInfo& info) { total_ += element_count(info.shape, slot_name(info.slot)); });
     for_each_tensor(spec_, [&](const TensorInfo& info) { place(info); });
     if (spec_.tied_head)
       weights_.head = pack(weights_.token_embedding.table.view, weights_.token_embedding.name);
@@ -75,12 +77,13 @@ class Loader {
   void place(const TensorInfo& info) {
     const std::string name = slot_name(info.slot);
     TensorData data = source_.read(info.slot);
-    ensure(data.view.shape == info.shape, ErrorCode::data, "tensor {}: expected shape {}, got {}", name, shape_text(info.shape),
-           shape_text(data.view.shape));
+    ensure(data.view.shape == info.shape, ErrorCode::data, "tensor {}: expected shape {}, got {}", name,
+           shape_text(info.shape), shape_text(data.view.shape));
     const DType dtype = data.view.dtype;
-    ensure(is_float(dtype) || (info.dtype_rule == DTypeRule::any_weight && is_quantised(dtype)), ErrorCode::data,
-           "tensor {}: expected {}, got {}", name,
-           info.dtype_rule == DTypeRule::any_weight ? "a float or block-quantised type" : "f32, f16 or bf16", dtype_name(dtype));
+    ensure(is_float(dtype) || (info.dtype_rule == DTypeRule::any_weight && is_quantised(dtype)),
+           ErrorCode::data, "tensor {}: expected {}, got {}", name,
+           info.dtype_rule == DTypeRule::any_weight ? "a float or block-quantised type" : "f32, f16 or bf16",
+           dtype_name(dtype));
     std::visit([&](auto* to) { put(std::move(data), name, *to); }, target_of(info.slot, weights_));
     done_ += element_count(info.shape, name);
     if (progress_) (*progress_)(done_, total_);
@@ -93,12 +96,15 @@ class Loader {
 
   void put(TensorData data, const std::string& name, Panels& to) { to = pack(data.view, name); }
 
-  void put(TensorData data, const std::string& name, std::vector<Panels>& to) {  // [E, N, K]: one panel set an expert
+  void put(TensorData data, const std::string& name,
+           std::vector<Panels>& to) {  // [E, N, K]: one panel set an expert
     const TensorView& all = data.view;
     const int64_t n_experts = all.shape.at(0), rows = all.shape.at(1);
     const size_t expert_bytes = all.bytes.size() / static_cast<size_t>(n_experts);
     for (int64_t e = 0; e < n_experts; e++) {
-      const TensorView one{all.dtype, {rows, all.shape.at(2)}, all.bytes.subspan(static_cast<size_t>(e) * expert_bytes, expert_bytes)};
+      const TensorView one{all.dtype,
+                           {rows, all.shape.at(2)},
+                           all.bytes.subspan(static_cast<size_t>(e) * expert_bytes, expert_bytes)};
       to.push_back(pack(one, fmt::format("{}[{}]", name, e)));
     }
   }
@@ -106,7 +112,8 @@ class Loader {
   void put(TensorData data, const std::string& name, std::vector<float>& to) {
     to = to_floats(data.view);
     for (size_t i = 0; i < to.size(); i++)
-      ensure(std::isfinite(to[i]), ErrorCode::data, "tensor {}: element {} is {}, expected a finite number", name, i, to[i]);
+      ensure(std::isfinite(to[i]), ErrorCode::data, "tensor {}: element {} is {}, expected a finite number",
+             name, i, to[i]);
     weights_.packed_bytes += static_cast<int64_t>(to.size() * sizeof(float));
   }
 
@@ -122,7 +129,8 @@ class Loader {
       }
     });
     if (bad)
-      fail(ErrorCode::data, "tensor {}: weight at row {}, column {} is not a finite number", name, bad->row, bad->column);
+      fail(ErrorCode::data, "tensor {}: weight at row {}, column {} is not a finite number", name, bad->row,
+           bad->column);
     panels.data = buffer.data();
     weights_.packed_bytes += static_cast<int64_t>(buffer.size());
     weights_.buffers.push_back(std::move(buffer));
@@ -142,10 +150,12 @@ class Loader {
 void GatheredTable::gather(int64_t index, std::span<float> out) const {
   decode_row(table.view.dtype, table.view.row(index), out);
   for (float x : out)
-    ensure(std::isfinite(x), ErrorCode::data, "tensor {}: row {} holds a number that is not finite", name, index);
+    ensure(std::isfinite(x), ErrorCode::data, "tensor {}: row {} holds a number that is not finite", name,
+           index);
 }
 
-Weights load_weights(const ModelSpec& spec, const TensorSource& source, Team& team, FunctionRef<void(int64_t, int64_t)>* progress) {
+Weights load_weights(const ModelSpec& spec, const TensorSource& source, Team& team,
+                     FunctionRef<void(int64_t, int64_t)>* progress) {
   return Loader(spec, source, team, progress).load();
 }
 

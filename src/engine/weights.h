@@ -25,7 +25,8 @@ struct GatheredTable {
 };
 
 struct LayerWeights {
-  // [H*Hd, D], [K*Hd, D], [K*Hd, D], [D, H*Hd]; key and value are empty where the layer borrows, value where k_eq_v
+  // [H*Hd, D], [K*Hd, D], [K*Hd, D], [D, H*Hd]; key and value are empty where the layer borrows, value where
+  // k_eq_v
   Panels query, key, value, attention_output;
   Panels gate, up, down;                            // [F, D], [F, D], [D, F]
   Panels router;                                    // [E, D]
@@ -44,10 +45,11 @@ struct Weights {
   std::vector<float> output_norm, ple_norm;
   std::vector<LayerWeights> layers;
   int64_t packed_bytes = 0, mapped_bytes = 0;
-  std::vector<Buffer> buffers;                   // owners of the panels
+  std::vector<Buffer> buffers;  // owners of the panels
 };
 
-// Reads every tensor of the table, checks shape, dtype rule and finiteness, packs. progress(done, total) in bytes; may be null.
+// Reads every tensor of the table, checks shape, dtype rule and finiteness, packs. progress(done, total) in
+// bytes; may be null.
 Weights load_weights(const ModelSpec& spec, const TensorSource& source, Team& team,
                      FunctionRef<void(int64_t done, int64_t total)>* progress);
 

@@ -17,7 +17,8 @@ Widest widest(const ModelSpec& spec) {
       const AttentionSpec& a = *layer.attention;
       w.queries = std::max(w.queries, a.n_heads * a.head_dim);
       w.kv = std::max(w.kv, a.n_kv_heads * a.head_dim);
-      w.padded_head = std::max(w.padded_head, (a.head_dim + kernels::kLanes - 1) / kernels::kLanes * kernels::kLanes);
+      w.padded_head =
+          std::max(w.padded_head, (a.head_dim + kernels::kLanes - 1) / kernels::kLanes * kernels::kLanes);
     }
     if (layer.ffn) {
       w.ff = std::max(w.ff, layer.ffn->d_ff);
@@ -35,7 +36,8 @@ Workspace::Rows make_rows(int64_t rows, int64_t width, const char* name) {
   return {Buffer(static_cast<size_t>(rows * width) * sizeof(float), name), width};
 }
 
-size_t find_or_add(std::vector<RopeSpec>& ropes, std::vector<int64_t>& dims, const RopeSpec& rope, int64_t head_dim) {
+size_t find_or_add(std::vector<RopeSpec>& ropes, std::vector<int64_t>& dims, const RopeSpec& rope,
+                   int64_t head_dim) {
   for (size_t i = 0; i < ropes.size(); i++)
     if (ropes[i] == rope && dims[i] == head_dim) return i;
   ropes.push_back(rope);
@@ -47,15 +49,22 @@ size_t find_or_add(std::vector<RopeSpec>& ropes, std::vector<int64_t>& dims, con
 
 int64_t Workspace::bytes() const {
   size_t total = 0;
-  for (const Rows* r : {&hidden, &normed, &branch, &queries, &keys, &values, &attended, &gate, &up, &ple, &ple_table, &router, &expert_in,
-                        &expert_rows, &expert_gate_up, &expert_sum, &logits, &scratch})
+  for (const Rows* r :
+       {&hidden, &normed, &branch, &queries, &keys, &values, &attended, &gate, &up, &ple, &ple_table, &router,
+        &expert_in, &expert_rows, &expert_gate_up, &expert_sum, &logits, &scratch})
     total += r->memory.size();
   for (const Rows& r : cosines) total += 2 * r.memory.size();
   return static_cast<int64_t>(total);
 }
 
-Forward::Forward(const ModelSpec& spec, const Weights& weights, const kernels::Kernels& kernels, Team& team, KvCache& cache, int64_t max_rows)
-    : spec_(spec), weights_(weights), k_(kernels), team_(team), cache_(cache), eps_(static_cast<float>(spec.norm_eps)) {
+Forward::Forward(const ModelSpec& spec, const Weights& weights, const kernels::Kernels& kernels, Team& team,
+                 KvCache& cache, int64_t max_rows)
+    : spec_(spec),
+      weights_(weights),
+      k_(kernels),
+      team_(team),
+      cache_(cache),
+      eps_(static_cast<float>(spec.norm_eps)) {
   const Widest w = widest(spec);
   const int64_t d = spec.d_model, ple = spec.n_layers() * spec.ple_dim, R = max_rows;
   const int64_t moe_rows = w.experts ? R : 0;
@@ -87,7 +96,8 @@ Forward::Forward(const ModelSpec& spec, const Weights& weights, const kernels::K
   for (int64_t i = 0; i < spec.n_layers(); i++) {
     const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
     if (layer.owns_kv(i)) last_owner_ = i;
-    rope_of_layer_.push_back(layer.attention ? find_or_add(ropes, dims, layer.attention->rope, layer.attention->head_dim) : 0);
+    rope_of_layer_.push_back(
+        layer.attention ? find_or_add(ropes, dims, layer.attention->rope, layer.attention->head_dim) : 0);
     if (layer.attention) most_tiles = std::max(most_tiles, layer.attention->n_heads);
   }
   for (size_t i = 0; i < ropes.size(); i++) {

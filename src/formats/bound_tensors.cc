@@ -104,14 +104,10 @@ TensorData BoundTensors::read(const Slot& slot) const {
   ensure(it != bindings_.end(), ErrorCode::data, "{}: expected a tensor, got none", slot_name(slot));
   const Binding& b = it->second;
   switch (b.remake) {
-    case Remake::none:
-      return {b.view, nullptr};
-    case Remake::add_one:
-      return add_one(b.view);
-    case Remake::unpermute:
-      return unpermute(b.view, b.heads);
-    case Remake::join_experts:
-      return join_experts(b.view, b.second);
+    case Remake::none: return {b.view, nullptr};
+    case Remake::add_one: return add_one(b.view);
+    case Remake::unpermute: return unpermute(b.view, b.heads);
+    case Remake::join_experts: return join_experts(b.view, b.second);
   }
   fail(ErrorCode::internal, "{}: unknown way to make a tensor", slot_name(slot));
 }

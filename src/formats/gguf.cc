@@ -113,40 +113,19 @@ int64_t to_int64(const Reader& in, T value) {
 template <typename F>
 bool with_number_type(GgufType type, F f) {
   switch (type) {
-    case GgufType::u8:
-      f(uint8_t{});
-      return true;
-    case GgufType::i8:
-      f(int8_t{});
-      return true;
-    case GgufType::u16:
-      f(uint16_t{});
-      return true;
-    case GgufType::i16:
-      f(int16_t{});
-      return true;
-    case GgufType::u32:
-      f(uint32_t{});
-      return true;
-    case GgufType::i32:
-      f(int32_t{});
-      return true;
-    case GgufType::f32:
-      f(float{});
-      return true;
-    case GgufType::u64:
-      f(uint64_t{});
-      return true;
-    case GgufType::i64:
-      f(int64_t{});
-      return true;
-    case GgufType::f64:
-      f(double{});
-      return true;
+    case GgufType::u8: f(uint8_t{}); return true;
+    case GgufType::i8: f(int8_t{}); return true;
+    case GgufType::u16: f(uint16_t{}); return true;
+    case GgufType::i16: f(int16_t{}); return true;
+    case GgufType::u32: f(uint32_t{}); return true;
+    case GgufType::i32: f(int32_t{}); return true;
+    case GgufType::f32: f(float{}); return true;
+    case GgufType::u64: f(uint64_t{}); return true;
+    case GgufType::i64: f(int64_t{}); return true;
+    case GgufType::f64: f(double{}); return true;
     case GgufType::boolean:
     case GgufType::string:
-    case GgufType::array:
-      return false;
+    case GgufType::array: return false;
   }
   return false;
 }

@@ -13,10 +13,10 @@
 
 namespace lapidary {
 
-// A metadata value. Integers of any width and sign become int64 (u64 beyond int64 is refused), floats become double.
-// Arrays are homogeneous; nested arrays are refused by name. Strings are views into the file's bytes.
+// A metadata value. Integers of any width and sign become int64 (u64 beyond int64 is refused), floats become
+// double. Arrays are homogeneous; nested arrays are refused by name. Strings are views into the file's bytes.
 struct GgufValue {
-  std::variant<bool, int64_t, double, std::string_view,                                                //
+  std::variant<bool, int64_t, double, std::string_view,  //
                std::vector<bool>, std::vector<int64_t>, std::vector<double>, std::vector<std::string_view>>
       value;
 };
@@ -25,8 +25,9 @@ struct GgufFile {
   std::string name;  // for messages
   uint32_t version = 0;
   std::map<std::string, GgufValue, std::less<>> metadata;
-  std::map<std::string, TensorView, std::less<>> tensors;  // shape outermost first (GGUF lists the row length first)
-  int64_t split_number = 0, split_count = 1;               // "split.no", "split.count"
+  std::map<std::string, TensorView, std::less<>>
+      tensors;                                // shape outermost first (GGUF lists the row length first)
+  int64_t split_number = 0, split_count = 1;  // "split.no", "split.count"
 
   bool has(std::string_view key) const { return metadata.find(key) != metadata.end(); }
   // Typed access. Error(data) naming key, expected and got: missing key without default, or another type.
@@ -41,7 +42,8 @@ struct GgufFile {
   bool is_array(std::string_view key) const;  // false too when the key is missing
 };
 
-// Parses untrusted bytes; the result's views point into `bytes`. Throws Error(data / unsupported / limit) naming key or tensor.
+// Parses untrusted bytes; the result's views point into `bytes`. Throws Error(data / unsupported / limit)
+// naming key or tensor.
 GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& name);
 
 }  // namespace lapidary

@@ -12,68 +12,37 @@ namespace {
 
 std::string_view part_name(TensorKind kind) {
   switch (kind) {
-    case TensorKind::token_embedding:
-      return "token_embd.weight";
-    case TensorKind::output_norm:
-      return "output_norm.weight";
-    case TensorKind::output_head:
-      return "output.weight";
-    case TensorKind::ple_embedding:
-      return "per_layer_token_embd.weight";
-    case TensorKind::ple_projection:
-      return "per_layer_model_proj.weight";
-    case TensorKind::ple_norm:
-      return "per_layer_proj_norm.weight";
-    case TensorKind::attention_norm:
-      return "attn_norm.weight";
-    case TensorKind::query:
-      return "attn_q.weight";
-    case TensorKind::key:
-      return "attn_k.weight";
-    case TensorKind::value:
-      return "attn_v.weight";
-    case TensorKind::attention_output:
-      return "attn_output.weight";
-    case TensorKind::query_norm:
-      return "attn_q_norm.weight";
-    case TensorKind::key_norm:
-      return "attn_k_norm.weight";
-    case TensorKind::post_attention_norm:
-      return "post_attention_norm.weight";
-    case TensorKind::ffn_norm:
-      return "ffn_norm.weight";
-    case TensorKind::gate:
-      return "ffn_gate.weight";
-    case TensorKind::up:
-      return "ffn_up.weight";
-    case TensorKind::down:
-      return "ffn_down.weight";
-    case TensorKind::post_ffn_norm:
-      return "post_ffw_norm.weight";
-    case TensorKind::router:
-      return "ffn_gate_inp.weight";
-    case TensorKind::router_scale:
-      return "ffn_gate_inp.scale";
-    case TensorKind::expert_gate_up:
-      return "ffn_gate_up_exps.weight";
-    case TensorKind::expert_down:
-      return "ffn_down_exps.weight";
-    case TensorKind::expert_scale:
-      return "ffn_down_exps.scale";
-    case TensorKind::dense_post_norm:
-      return "post_ffw_norm_1.weight";
-    case TensorKind::expert_pre_norm:
-      return "pre_ffw_norm_2.weight";
-    case TensorKind::expert_post_norm:
-      return "post_ffw_norm_2.weight";
-    case TensorKind::ple_gate:
-      return "inp_gate.weight";
-    case TensorKind::ple_output:
-      return "proj.weight";
-    case TensorKind::ple_post_norm:
-      return "post_norm.weight";
-    case TensorKind::layer_scalar:
-      return "layer_output_scale.weight";
+    case TensorKind::token_embedding: return "token_embd.weight";
+    case TensorKind::output_norm: return "output_norm.weight";
+    case TensorKind::output_head: return "output.weight";
+    case TensorKind::ple_embedding: return "per_layer_token_embd.weight";
+    case TensorKind::ple_projection: return "per_layer_model_proj.weight";
+    case TensorKind::ple_norm: return "per_layer_proj_norm.weight";
+    case TensorKind::attention_norm: return "attn_norm.weight";
+    case TensorKind::query: return "attn_q.weight";
+    case TensorKind::key: return "attn_k.weight";
+    case TensorKind::value: return "attn_v.weight";
+    case TensorKind::attention_output: return "attn_output.weight";
+    case TensorKind::query_norm: return "attn_q_norm.weight";
+    case TensorKind::key_norm: return "attn_k_norm.weight";
+    case TensorKind::post_attention_norm: return "post_attention_norm.weight";
+    case TensorKind::ffn_norm: return "ffn_norm.weight";
+    case TensorKind::gate: return "ffn_gate.weight";
+    case TensorKind::up: return "ffn_up.weight";
+    case TensorKind::down: return "ffn_down.weight";
+    case TensorKind::post_ffn_norm: return "post_ffw_norm.weight";
+    case TensorKind::router: return "ffn_gate_inp.weight";
+    case TensorKind::router_scale: return "ffn_gate_inp.scale";
+    case TensorKind::expert_gate_up: return "ffn_gate_up_exps.weight";
+    case TensorKind::expert_down: return "ffn_down_exps.weight";
+    case TensorKind::expert_scale: return "ffn_down_exps.scale";
+    case TensorKind::dense_post_norm: return "post_ffw_norm_1.weight";
+    case TensorKind::expert_pre_norm: return "pre_ffw_norm_2.weight";
+    case TensorKind::expert_post_norm: return "post_ffw_norm_2.weight";
+    case TensorKind::ple_gate: return "inp_gate.weight";
+    case TensorKind::ple_output: return "proj.weight";
+    case TensorKind::ple_post_norm: return "post_norm.weight";
+    case TensorKind::layer_scalar: return "layer_output_scale.weight";
   }
   fail(ErrorCode::internal, "unknown tensor kind {}", static_cast<int>(kind));
 }
@@ -127,12 +96,9 @@ class Binder {
     switch (info.slot.kind) {
       case TensorKind::query:
       case TensorKind::key:
-      case TensorKind::value:
-        return slice_qkv(info);
-      case TensorKind::expert_gate_up:
-        return join_experts(info);
-      default:
-        return std::nullopt;
+      case TensorKind::value: return slice_qkv(info);
+      case TensorKind::expert_gate_up: return join_experts(info);
+      default: return std::nullopt;
     }
   }
 

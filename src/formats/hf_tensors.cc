@@ -17,78 +17,46 @@ constexpr std::array<std::string_view, 2> kHeads = {"lm_head.weight", "language_
 
 std::string_view model_part(TensorKind kind) {
   switch (kind) {
-    case TensorKind::token_embedding:
-      return "embed_tokens.weight";
-    case TensorKind::output_norm:
-      return "norm.weight";
-    case TensorKind::output_head:
-      return "lm_head.weight";
-    case TensorKind::ple_embedding:
-      return "embed_tokens_per_layer.weight";
-    case TensorKind::ple_projection:
-      return "per_layer_model_projection.weight";
-    case TensorKind::ple_norm:
-      return "per_layer_projection_norm.weight";
-    default:
-      fail(ErrorCode::internal, "a layer's tensor has no name without its layer");
+    case TensorKind::token_embedding: return "embed_tokens.weight";
+    case TensorKind::output_norm: return "norm.weight";
+    case TensorKind::output_head: return "lm_head.weight";
+    case TensorKind::ple_embedding: return "embed_tokens_per_layer.weight";
+    case TensorKind::ple_projection: return "per_layer_model_projection.weight";
+    case TensorKind::ple_norm: return "per_layer_projection_norm.weight";
+    default: fail(ErrorCode::internal, "a layer's tensor has no name without its layer");
   }
 }
 
 std::string_view layer_part(TensorKind kind, bool gemma) {
   switch (kind) {
-    case TensorKind::attention_norm:
-      return "input_layernorm.weight";
-    case TensorKind::query:
-      return "self_attn.q_proj.weight";
-    case TensorKind::key:
-      return "self_attn.k_proj.weight";
-    case TensorKind::value:
-      return "self_attn.v_proj.weight";
-    case TensorKind::attention_output:
-      return "self_attn.o_proj.weight";
-    case TensorKind::query_norm:
-      return "self_attn.q_norm.weight";
-    case TensorKind::key_norm:
-      return "self_attn.k_norm.weight";
-    case TensorKind::post_attention_norm:
-      return "post_attention_layernorm.weight";
+    case TensorKind::attention_norm: return "input_layernorm.weight";
+    case TensorKind::query: return "self_attn.q_proj.weight";
+    case TensorKind::key: return "self_attn.k_proj.weight";
+    case TensorKind::value: return "self_attn.v_proj.weight";
+    case TensorKind::attention_output: return "self_attn.o_proj.weight";
+    case TensorKind::query_norm: return "self_attn.q_norm.weight";
+    case TensorKind::key_norm: return "self_attn.k_norm.weight";
+    case TensorKind::post_attention_norm: return "post_attention_layernorm.weight";
     // Llama's norm before the FFN bears the name that Gemma gives to the norm after attention.
     case TensorKind::ffn_norm:
       return gemma ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
-    case TensorKind::gate:
-      return "mlp.gate_proj.weight";
-    case TensorKind::up:
-      return "mlp.up_proj.weight";
-    case TensorKind::down:
-      return "mlp.down_proj.weight";
-    case TensorKind::post_ffn_norm:
-      return "post_feedforward_layernorm.weight";
-    case TensorKind::router:
-      return "router.proj.weight";
-    case TensorKind::router_scale:
-      return "router.scale";
-    case TensorKind::expert_gate_up:
-      return "experts.gate_up_proj";
-    case TensorKind::expert_down:
-      return "experts.down_proj";
-    case TensorKind::expert_scale:
-      return "router.per_expert_scale";
-    case TensorKind::dense_post_norm:
-      return "post_feedforward_layernorm_1.weight";
-    case TensorKind::expert_pre_norm:
-      return "pre_feedforward_layernorm_2.weight";
-    case TensorKind::expert_post_norm:
-      return "post_feedforward_layernorm_2.weight";
-    case TensorKind::ple_gate:
-      return "per_layer_input_gate.weight";
-    case TensorKind::ple_output:
-      return "per_layer_projection.weight";
-    case TensorKind::ple_post_norm:
-      return "post_per_layer_input_norm.weight";
-    case TensorKind::layer_scalar:
-      return "layer_scalar";
-    default:
-      fail(ErrorCode::internal, "a model's tensor has no place in a layer");
+    case TensorKind::gate: return "mlp.gate_proj.weight";
+    case TensorKind::up: return "mlp.up_proj.weight";
+    case TensorKind::down: return "mlp.down_proj.weight";
+    case TensorKind::post_ffn_norm: return "post_feedforward_layernorm.weight";
+    case TensorKind::router: return "router.proj.weight";
+    case TensorKind::router_scale: return "router.scale";
+    case TensorKind::expert_gate_up: return "experts.gate_up_proj";
+    case TensorKind::expert_down: return "experts.down_proj";
+    case TensorKind::expert_scale: return "router.per_expert_scale";
+    case TensorKind::dense_post_norm: return "post_feedforward_layernorm_1.weight";
+    case TensorKind::expert_pre_norm: return "pre_feedforward_layernorm_2.weight";
+    case TensorKind::expert_post_norm: return "post_feedforward_layernorm_2.weight";
+    case TensorKind::ple_gate: return "per_layer_input_gate.weight";
+    case TensorKind::ple_output: return "per_layer_projection.weight";
+    case TensorKind::ple_post_norm: return "post_per_layer_input_norm.weight";
+    case TensorKind::layer_scalar: return "layer_scalar";
+    default: fail(ErrorCode::internal, "a model's tensor has no place in a layer");
   }
 }
 
@@ -101,10 +69,8 @@ bool is_norm(TensorKind kind) {
     case TensorKind::post_attention_norm:
     case TensorKind::ffn_norm:
     case TensorKind::post_ffn_norm:
-    case TensorKind::output_norm:
-      return true;
-    default:
-      return false;
+    case TensorKind::output_norm: return true;
+    default: return false;
   }
 }
 

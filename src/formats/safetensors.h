@@ -1,4 +1,5 @@
-// safetensors: an 8-byte little-endian header length, a JSON header, then data. docs/formats.md has the page of prose.
+// safetensors: an 8-byte little-endian header length, a JSON header, then data. docs/formats.md has the page
+// of prose.
 #pragma once
 
 #include <map>
@@ -15,8 +16,9 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;  // "__metadata__"
 };
 
-// Parses untrusted bytes; `name` is used in messages. Throws Error(data / unsupported) naming the tensor: truncated or oversized
-// header, unknown dtype, offsets out of range, overlapping or leaving holes, shape × dtype overflow or mismatch, duplicate names.
+// Parses untrusted bytes; `name` is used in messages. Throws Error(data / unsupported) naming the tensor:
+// truncated or oversized header, unknown dtype, offsets out of range, overlapping or leaving holes, shape ×
+// dtype overflow or mismatch, duplicate names.
 SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& name);
 
 // "model.safetensors.index.json": tensor name → file name. File names with a directory part are refused.

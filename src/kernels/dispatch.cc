@@ -22,7 +22,8 @@ Isa choose() {
   if (!forced || !*forced) return best();
   for (Isa isa : kIsas)
     if (isa_name(isa) == forced) {
-      ensure(isa_available(isa), ErrorCode::unsupported, "LAPIDARY_ISA={}: this CPU lacks it (best here: {})", forced, isa_name(best()));
+      ensure(isa_available(isa), ErrorCode::unsupported, "LAPIDARY_ISA={}: this CPU lacks it (best here: {})",
+             forced, isa_name(best()));
       return isa;
     }
   fail(ErrorCode::unsupported, "LAPIDARY_ISA: expected scalar, avx2 or avx512, got \"{}\"", forced);
@@ -41,13 +42,14 @@ std::string_view isa_name(Isa isa) {
 
 bool isa_available(Isa isa) {
 #if defined(__x86_64__)
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   switch (isa) {
     case Isa::scalar: return true;
     case Isa::avx2: return has_avx2;
     case Isa::avx512:
-      return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-             __builtin_cpu_supports("avx512vl");
+      return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   }
 #endif
   return isa == Isa::scalar;
@@ -62,6 +64,8 @@ const Kernels& kernels(Isa isa) {
   return scalar::kTable;
 }
 
-const Kernels& kernels() { return kernels(choose()); }
+const Kernels& kernels() {
+  return kernels(choose());
+}
 
 }  // namespace lapidary::kernels

@@ -1,4 +1,5 @@
-// The kernels for this ISA: one vector type, one algorithm text. Compiled with this ISA's flags (see CMakeLists.txt).
+// The kernels for this ISA: one vector type, one algorithm text. Compiled with this ISA's flags (see
+// CMakeLists.txt).
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -15,7 +16,8 @@ namespace {
 #include "kernels/body.inc"
 }  // namespace
 
-const Kernels kTable{Isa::avx2, "avx2", matmul, rms_norm, gelu_gate, silu_gate, add_to, add_scaled, scale, rotate, softcap, softmax, attend};
+const Kernels kTable{Isa::avx2,  "avx2", matmul, rms_norm, gelu_gate, silu_gate, add_to,
+                     add_scaled, scale,  rotate, softcap,  softmax,   attend};
 
 }  // namespace lapidary::kernels::avx2
 #endif

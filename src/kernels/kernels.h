@@ -1,8 +1,10 @@
-// Leaf kernels, one table per ISA. They know numbers and layouts, never models. All are noexcept in spirit: no errors, no allocation.
+// Leaf kernels, one table per ISA. They know numbers and layouts, never models. All are noexcept in spirit:
+// no errors, no allocation.
 //
-// One arithmetic: every kernel's result is a fixed sequence of IEEE operations per output element (fused multiply-add spelled out, 16
-// fixed lanes and a fixed tree where a sum crosses lanes, own exp and tanh). So the same inputs give the same bits on every ISA, for
-// any number of rows and any split of the work. scalar.cc is the meaning, in plain loops; the tests compare the others with it as bits.
+// One arithmetic: every kernel's result is a fixed sequence of IEEE operations per output element (fused
+// multiply-add spelled out, 16 fixed lanes and a fixed tree where a sum crosses lanes, own exp and tanh). So
+// the same inputs give the same bits on every ISA, for any number of rows and any split of the work.
+// scalar.cc is the meaning, in plain loops; the tests compare the others with it as bits.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +17,24 @@ namespace lapidary::kernels {
 
 enum class Isa { scalar, avx2, avx512 };
 
-constexpr int64_t kBlock = 32;  // positions of one KV page: the constant attention block, anchored at absolute positions
+constexpr int64_t kBlock =
+    32;  // positions of one KV page: the constant attention block, anchored at absolute positions
 
 // One block of keys and values of one kv head, and the queries that look at it.
-// Keys are stored transposed, [head_dim][kBlock]; values [kBlock][padded_dim], padded_dim = head_dim rounded up to 16. f32 or bf16.
+// Keys are stored transposed, [head_dim][kBlock]; values [kBlock][padded_dim], padded_dim = head_dim rounded
+// up to 16. f32 or bf16.
 struct AttentionBlock {
   const void* keys = nullptr;
   const void* values = nullptr;
   bool bf16 = false;
   int64_t head_dim = 0;
-  int lo = 0, hi = 0;  // visible positions within the block: [lo, hi), not empty, the same for all queries of the call
+  int lo = 0,
+      hi =
+          0;  // visible positions within the block: [lo, hi), not empty, the same for all queries of the call
 };
 
-// Running softmax of one query: probabilities seen so far are exp(s - max), their sum and their weighted values.
+// Running softmax of one query: probabilities seen so far are exp(s - max), their sum and their weighted
+// values.
 struct AttentionState {
   float* max = nullptr;     // [n_queries]
   float* sum = nullptr;     // [n_queries]
@@ -38,34 +45,43 @@ struct Kernels {
   Isa isa = Isa::scalar;
   std::string_view name;
 
-  // y[r][n] = sum over k in order of x[r][k] * w[n][k], for the outputs n of panels [first, last) and rows r in [0, m).
-  // One accumulator an output, fused multiply-add, from 0.
-  void (*matmul)(const Panels& w, int64_t first, int64_t last, const float* x, int64_t ldx, int64_t m, float* y, int64_t ldy);
+  // y[r][n] = sum over k in order of x[r][k] * w[n][k], for the outputs n of panels [first, last) and rows r
+  // in [0, m). One accumulator an output, fused multiply-add, from 0.
+  void (*matmul)(const Panels& w, int64_t first, int64_t last, const float* x, int64_t ldx, int64_t m,
+                 float* y, int64_t ldy);
   // y = x / sqrt(mean(x²) + eps) * weight; weight may be null (all ones). y may be x.
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* y);
-  // out = act(gate) * up. gelu is the tanh form, x * sigmoid(2u), u = sqrt(2/π)(x + 0.044715 x³). out may be gate or up.
+  // out = act(gate) * up. gelu is the tanh form, x * sigmoid(2u), u = sqrt(2/π)(x + 0.044715 x³). out may be
+  // gate or up.
   void (*gelu_gate)(const float* gate, const float* up, int64_t n, float* out);
   void (*silu_gate)(const float* gate, const float* up, int64_t n, float* out);
-  void (*add)(const float* x, int64_t n, float* h);                 // h += x
-  void (*add_scaled)(const float* x, float s, int64_t n, float* h); // h = fma(s, x, h)
-  void (*scale)(float s, int64_t n, float* h);                      // h *= s
+  void (*add)(const float* x, int64_t n, float* h);                  // h += x
+  void (*add_scaled)(const float* x, float s, int64_t n, float* h);  // h = fma(s, x, h)
+  void (*scale)(float s, int64_t n, float* h);                       // h *= s
   // Turns the pairs (i, i + half) of one head by the angles whose cosines and sines are given.
   void (*rotate)(const float* cosines, const float* sines, int64_t half, float* head);
-  void (*softcap)(float cap, int64_t n, float* z);                  // z = cap * tanh(z / cap)
-  void (*softmax)(int64_t n, float* z);                             // in place, of the whole row
+  void (*softcap)(float cap, int64_t n, float* z);  // z = cap * tanh(z / cap)
+  void (*softmax)(int64_t n, float* z);             // in place, of the whole row
   // Takes one block into the state of n_queries queries (already scaled), q: [n_queries][ldq].
-  void (*attend)(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_queries, const AttentionState& state);
+  void (*attend)(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_queries,
+                 const AttentionState& state);
 };
 
 std::string_view isa_name(Isa isa);
 bool isa_available(Isa isa);  // compiled in, and this CPU and operating system have it
-// The best available, or the one that the environment variable LAPIDARY_ISA names. Error(unsupported) naming it when it is unknown or
-// when this CPU lacks it.
+// The best available, or the one that the environment variable LAPIDARY_ISA names. Error(unsupported) naming
+// it when it is unknown or when this CPU lacks it.
 const Kernels& kernels();
 const Kernels& kernels(Isa isa);
 
-namespace scalar { extern const Kernels kTable; }
-namespace avx2 { extern const Kernels kTable; }
-namespace avx512 { extern const Kernels kTable; }
+namespace scalar {
+extern const Kernels kTable;
+}
+namespace avx2 {
+extern const Kernels kTable;
+}
+namespace avx512 {
+extern const Kernels kTable;
+}
 
 }  // namespace lapidary::kernels

@@ -14,7 +14,10 @@ namespace {
 
 PanelFormat quantised_format(DType dtype, bool nibbles, bool half_scales) {
   const GroupLayout layout = group_layout(dtype);
-  PanelFormat f{.codes = nibbles ? Codes::q4 : Codes::q8, .half_scales = half_scales, .addend = layout.has_minimum, .group = layout.group};
+  PanelFormat f{.codes = nibbles ? Codes::q4 : Codes::q8,
+                .half_scales = half_scales,
+                .addend = layout.has_minimum,
+                .group = layout.group};
   f.zero = nibbles ? layout.q_min : 0;
   const size_t scale_bytes = (half_scales ? 2 : 4) * (layout.has_minimum ? 2 : 1);
   f.group_bytes = kLanes * (scale_bytes + static_cast<size_t>(layout.group) / (nibbles ? 2 : 1));
@@ -41,7 +44,9 @@ float get_number(const std::byte* base, bool half, int64_t index) {
   return value;
 }
 
-size_t number_bytes(const PanelFormat& f) { return f.half_scales ? 2 : 4; }
+size_t number_bytes(const PanelFormat& f) {
+  return f.half_scales ? 2 : 4;
+}
 
 // The unpacked rows of one panel, reused from panel to panel.
 struct UnpackedRow {
@@ -51,16 +56,19 @@ struct UnpackedRow {
 
 std::optional<int64_t> bad_group(const UnpackedRow& row, bool addend) {
   for (size_t g = 0; g < row.scale.size(); g++)
-    if (!std::isfinite(row.scale[g]) || (addend && !std::isfinite(row.addend[g]))) return static_cast<int64_t>(g);
+    if (!std::isfinite(row.scale[g]) || (addend && !std::isfinite(row.addend[g])))
+      return static_cast<int64_t>(g);
   return {};
 }
 
-void put_quantised_lane(const UnpackedRow& row, const PanelFormat& f, int64_t n_inputs, int64_t lane, std::byte* panel) {
+void put_quantised_lane(const UnpackedRow& row, const PanelFormat& f, int64_t n_inputs, int64_t lane,
+                        std::byte* panel) {
   const size_t number = number_bytes(f), codes_at = kLanes * number * (f.addend ? 2 : 1);
   for (int64_t g = 0; g < n_inputs / f.group; g++) {
     std::byte* group = panel + static_cast<size_t>(g) * f.group_bytes;
     put_number(group, f.half_scales, lane, row.scale[static_cast<size_t>(g)]);
-    if (f.addend) put_number(group + kLanes * number, f.half_scales, lane, row.addend[static_cast<size_t>(g)]);
+    if (f.addend)
+      put_number(group + kLanes * number, f.half_scales, lane, row.addend[static_cast<size_t>(g)]);
     const int8_t* q = row.q.data() + g * f.group;
     auto* codes = reinterpret_cast<uint8_t*>(group + codes_at) + lane;
     if (f.codes == Codes::q8) {
@@ -75,7 +83,8 @@ void put_quantised_lane(const UnpackedRow& row, const PanelFormat& f, int64_t n_
 template <size_t kBytes>  // of one number; rows of a file may lie at any address
 void put_float_lane(const std::byte* row, int64_t n_inputs, int64_t lane, std::byte* panel) {
   for (int64_t k = 0; k < n_inputs; k++)
-    std::memcpy(panel + static_cast<size_t>(k * kLanes + lane) * kBytes, row + static_cast<size_t>(k) * kBytes, kBytes);
+    std::memcpy(panel + static_cast<size_t>(k * kLanes + lane) * kBytes,
+                row + static_cast<size_t>(k) * kBytes, kBytes);
 }
 
 std::optional<int64_t> bad_float(DType dtype, std::span<const std::byte> row, int64_t n) {
@@ -119,7 +128,8 @@ Panels plan_panels(const TensorView& weight) {
   return {.format = panel_format(weight.dtype), .n_outputs = weight.rows(), .n_inputs = weight.columns()};
 }
 
-std::optional<BadWeight> pack_panels(const TensorView& weight, const Panels& plan, int64_t first, int64_t last, std::byte* out) {
+std::optional<BadWeight> pack_panels(const TensorView& weight, const Panels& plan, int64_t first,
+                                     int64_t last, std::byte* out) {
   const PanelFormat& f = plan.format;
   const int64_t n_inputs = plan.n_inputs;
   UnpackedRow row;

@@ -1,9 +1,13 @@
 // Panels: weights repacked so that the 16 lanes of a vector are 16 outputs and K (the inputs) runs in order.
-// A panel holds 16 rows of a weight [N, K]; the last one is padded with zero rows. In memory, panel after panel:
+// A panel holds 16 rows of a weight [N, K]; the last one is padded with zero rows. In memory, panel after
+// panel:
 //   f32, f16, bf16   [K][16] numbers
-//   q8, q4           per group of 16 or 32 inputs: 16 scales, 16 addends when there are any (both f16 or f32), then the codes:
-//                    q8 [group][16] signed bytes; q4 [group/2][16] bytes, low nibble = even input, high nibble = odd input
-// The value of a code is round(scale * (code + zero)) + addend, which is bit for bit what decode_row (base/blocks.h) answers.
+//   q8, q4           per group of 16 or 32 inputs: 16 scales, 16 addends when there are any (both f16 or
+//   f32), then the codes:
+//                    q8 [group][16] signed bytes; q4 [group/2][16] bytes, low nibble = even input, high
+//                    nibble = odd input
+// The value of a code is round(scale * (code + zero)) + addend, which is bit for bit what decode_row
+// (base/blocks.h) answers.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +26,9 @@ struct PanelFormat {
   Codes codes = Codes::f32;
   bool half_scales = false;  // scales and addends are f16, else f32
   bool addend = false;
-  int group = 1;             // inputs that share a scale
-  int zero = 0;              // added to a q4 code
-  size_t group_bytes = 64;   // bytes of one group of one panel
+  int group = 1;            // inputs that share a scale
+  int zero = 0;             // added to a q4 code
+  size_t group_bytes = 64;  // bytes of one group of one panel
 };
 
 PanelFormat panel_format(DType dtype);
@@ -41,9 +45,13 @@ struct Panels {  // a view: whoever packed owns the memory
 // A panels' shape without memory yet. `weight` is [N, K], any float or block format.
 Panels plan_panels(const TensorView& weight);
 
-struct BadWeight { int64_t row, column; };  // not a finite number
-// Packs panels [first, last) of `weight` to where plan.data will point; returns the first weight that is not finite, if any.
-std::optional<BadWeight> pack_panels(const TensorView& weight, const Panels& plan, int64_t first, int64_t last, std::byte* out);
+struct BadWeight {
+  int64_t row, column;
+};  // not a finite number
+// Packs panels [first, last) of `weight` to where plan.data will point; returns the first weight that is not
+// finite, if any.
+std::optional<BadWeight> pack_panels(const TensorView& weight, const Panels& plan, int64_t first,
+                                     int64_t last, std::byte* out);
 
 // One weight, decoded plainly: the meaning of the layout, used by the scalar kernels and by tests.
 float panel_weight(const Panels& panels, int64_t row, int64_t column);

@@ -11,16 +11,24 @@
 namespace lapidary::kernels::scalar {
 namespace {
 
-float fma(float a, float b, float c) { return std::fma(a, b, c); }
+float fma(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
 
 // The larger; the second when they are equal or one is not a number (as the vector instruction answers).
-float larger(float a, float b) { return a > b ? a : b; }
-float smaller(float a, float b) { return a < b ? a : b; }
+float larger(float a, float b) {
+  return a > b ? a : b;
+}
+float smaller(float a, float b) {
+  return a < b ? a : b;
+}
 
-// e^x within 1 ulp or so: 2^n times a polynomial on [-ln2/2, ln2/2] (coefficients of the Cephes library). Clamped to normal numbers.
+// e^x within 1 ulp or so: 2^n times a polynomial on [-ln2/2, ln2/2] (coefficients of the Cephes library).
+// Clamped to normal numbers.
 float exp(float x) {
   x = smaller(larger(x, -87.33654f), 88.0f);
-  const float n = fma(x, 1.44269504f, 12582912.0f) - 12582912.0f;  // round to nearest by the bits that fall off
+  const float n =
+      fma(x, 1.44269504f, 12582912.0f) - 12582912.0f;  // round to nearest by the bits that fall off
   float r = fma(n, -0.693359375f, x);
   r = fma(n, 2.12194440e-4f, r);
   float p = 1.9875691500e-4f;
@@ -53,7 +61,9 @@ float gelu(float x) {
   return x / (1.0f + exp(0.0f - u));
 }
 
-float silu(float x) { return x / (1.0f + exp(0.0f - x)); }
+float silu(float x) {
+  return x / (1.0f + exp(0.0f - x));
+}
 
 // Sum of 16 lanes: l with l + 8, then + 4, + 2, + 1.
 float sum_lanes(float* lanes) {
@@ -62,7 +72,8 @@ float sum_lanes(float* lanes) {
   return lanes[0];
 }
 
-void matmul(const Panels& w, int64_t first, int64_t last, const float* x, int64_t ldx, int64_t m, float* y, int64_t ldy) {
+void matmul(const Panels& w, int64_t first, int64_t last, const float* x, int64_t ldx, int64_t m, float* y,
+            int64_t ldy) {
   for (int64_t n = first * kLanes; n < std::min(last * kLanes, w.n_outputs); n++) {
     for (int64_t r = 0; r < m; r++) y[r * ldy + n] = 0;
     for (int64_t k = 0; k < w.n_inputs; k++) {
@@ -124,7 +135,8 @@ void softmax(int64_t n, float* z) {
 }
 
 float stored(const void* base, bool bf16, int64_t index) {
-  return bf16 ? bf16_to_float(static_cast<const uint16_t*>(base)[index]) : static_cast<const float*>(base)[index];
+  return bf16 ? bf16_to_float(static_cast<const uint16_t*>(base)[index])
+              : static_cast<const float*>(base)[index];
 }
 
 void attend_one(const AttentionBlock& b, const float* q, float* max, float* sum, float* values) {
@@ -148,7 +160,8 @@ void attend_one(const AttentionBlock& b, const float* q, float* max, float* sum,
   }
 }
 
-void attend(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_queries, const AttentionState& state) {
+void attend(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_queries,
+            const AttentionState& state) {
   const int64_t padded = (block.head_dim + kLanes - 1) / kLanes * kLanes;
   for (int64_t i = 0; i < n_queries; i++)
     attend_one(block, q + i * ldq, state.max + i, state.sum + i, state.values + i * padded);
@@ -156,6 +169,7 @@ void attend(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_
 
 }  // namespace
 
-const Kernels kTable{Isa::scalar, "scalar", matmul, rms_norm, gelu_gate, silu_gate, add, add_scaled, scale, rotate, softcap, softmax, attend};
+const Kernels kTable{Isa::scalar, "scalar", matmul, rms_norm, gelu_gate, silu_gate, add,
+                     add_scaled,  scale,    rotate, softcap,  softmax,   attend};
 
 }  // namespace lapidary::kernels::scalar

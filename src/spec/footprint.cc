@@ -19,8 +19,7 @@ int64_t touched_elements(const ModelSpec& spec, const TensorInfo& info, int64_t 
       const MoeSpec& moe = *spec.layers[static_cast<size_t>(info.slot.layer)].ffn->moe;
       return all / moe.n_experts * moe.top_k;
     }
-    default:
-      return all;
+    default: return all;
   }
 }
 

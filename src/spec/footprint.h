@@ -8,17 +8,19 @@
 namespace lapidary {
 
 struct ParameterCount {
-  int64_t resident = 0;           // all
-  int64_t touched_per_token = 0;  // read for one token: one row of gathered tables, top-k experts, a tied head once
-  int64_t matrices_resident = 0;           // the same without norms and scalars (one-dimensional tensors)
+  int64_t resident = 0;  // all
+  int64_t touched_per_token =
+      0;  // read for one token: one row of gathered tables, top-k experts, a tied head once
+  int64_t matrices_resident = 0;  // the same without norms and scalars (one-dimensional tensors)
   int64_t matrices_touched_per_token = 0;
 };
 ParameterCount count_parameters(const ModelSpec& spec);
 
-struct KvBytes {                    // per position of one sequence
-  int64_t global = 0;               // owners with window 0: grows for ever
-  int64_t sliding = 0;              // owners with a window: grows until the window is full
-  int64_t read_global = 0;          // bytes that one step reads per visible position: borrowers read the owner's again
+struct KvBytes {        // per position of one sequence
+  int64_t global = 0;   // owners with window 0: grows for ever
+  int64_t sliding = 0;  // owners with a window: grows until the window is full
+  int64_t read_global =
+      0;  // bytes that one step reads per visible position: borrowers read the owner's again
   int64_t read_sliding = 0;
 };
 KvBytes kv_bytes_per_token(const ModelSpec& spec, int64_t bytes_per_element);

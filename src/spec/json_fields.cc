@@ -129,20 +129,15 @@ std::string json_number(double value, std::string_view where) {
 
 std::string describe_json(const json::value& value) {
   switch (value.kind()) {
-    case json::kind::null:
-      return "null";
-    case json::kind::bool_:
-      return value.get_bool() ? "true" : "false";
+    case json::kind::null: return "null";
+    case json::kind::bool_: return value.get_bool() ? "true" : "false";
     case json::kind::int64:
     case json::kind::uint64:
-    case json::kind::double_:
-      return fmt::format("the number {}", json::serialize(value));
+    case json::kind::double_: return fmt::format("the number {}", json::serialize(value));
     case json::kind::string:
       return fmt::format("the string {}", quoted({value.get_string().data(), value.get_string().size()}, 80));
-    case json::kind::array:
-      return fmt::format("an array of {}", value.get_array().size());
-    case json::kind::object:
-      return fmt::format("an object of {} fields", value.get_object().size());
+    case json::kind::array: return fmt::format("an array of {}", value.get_array().size());
+    case json::kind::object: return fmt::format("an object of {} fields", value.get_object().size());
   }
   return "nothing";
 }

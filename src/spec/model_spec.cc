@@ -168,24 +168,18 @@ void ModelSpec::validate() const {
 
 std::string_view activation_name(Activation activation) {
   switch (activation) {
-    case Activation::gelu_tanh:
-      return "gelu_tanh";
-    case Activation::silu:
-      return "silu";
+    case Activation::gelu_tanh: return "gelu_tanh";
+    case Activation::silu: return "silu";
   }
   return {};
 }
 
 std::string_view rope_kind_name(RopeKind kind) {
   switch (kind) {
-    case RopeKind::plain:
-      return "plain";
-    case RopeKind::proportional:
-      return "proportional";
-    case RopeKind::llama3:
-      return "llama3";
-    case RopeKind::divisors:
-      return "divisors";
+    case RopeKind::plain: return "plain";
+    case RopeKind::proportional: return "proportional";
+    case RopeKind::llama3: return "llama3";
+    case RopeKind::divisors: return "divisors";
   }
   return {};
 }

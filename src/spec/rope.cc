@@ -34,8 +34,7 @@ std::vector<double> rope_frequencies(const RopeSpec& rope, int64_t head_dim) {
     out[i] = std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
   }
   switch (rope.kind) {
-    case RopeKind::plain:
-      break;
+    case RopeKind::plain: break;
     case RopeKind::proportional: {
       const double turning = std::floor(rope.partial_rotary_factor * static_cast<double>(head_dim) / 2);
       for (size_t i = 0; i < pairs; ++i) {

@@ -13,7 +13,8 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
   // The tensor of a slot of the spec that goes with this source, in the shape that the table states.
-  // Throws Error(data) naming the slot when it is missing. The view is valid while both the result and the source live.
+  // Throws Error(data) naming the slot when it is missing. The view is valid while both the result and the
+  // source live.
   virtual TensorData read(const Slot& slot) const = 0;
 };
 
@@ -34,7 +35,8 @@ class MemoryTensors : public TensorSource, public TensorSink {
   std::map<Slot, TensorData> tensors_;
 };
 
-// Checks that `source` holds every required tensor of `spec` with the right shape and an allowed dtype; throws naming the first that fails.
+// Checks that `source` holds every required tensor of `spec` with the right shape and an allowed dtype;
+// throws naming the first that fails.
 void check_tensors(const ModelSpec& spec, const TensorSource& source);
 
 }  // namespace lapidary

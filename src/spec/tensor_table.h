@@ -1,4 +1,5 @@
-// The one list of a model's tensors. Loading, copying, saving, counting, quantising and sharding walk it; nothing else knows which exist.
+// The one list of a model's tensors. Loading, copying, saving, counting, quantising and sharding walk it;
+// nothing else knows which exist.
 #pragma once
 
 #include <compare>
@@ -29,19 +30,20 @@ enum class TensorKind : uint8_t {
   key_norm,             // [Hd], owners only
   post_attention_norm,  // [D]
   // a layer: FFN
-  ffn_norm,       // [D]
-  gate, up,       // [F, D]
+  ffn_norm,  // [D]
+  gate,
+  up,             // [F, D]
   down,           // [D, F]
   post_ffn_norm,  // [D]
   // a layer: experts
-  router,                // [E, D]
-  router_scale,          // [D]
-  expert_gate_up,        // [E, 2*Fe, D], gate rows first
-  expert_down,           // [E, D, Fe]
-  expert_scale,          // [E]
-  dense_post_norm,       // [D]: on the dense branch's output
-  expert_pre_norm,       // [D]
-  expert_post_norm,      // [D]
+  router,            // [E, D]
+  router_scale,      // [D]
+  expert_gate_up,    // [E, 2*Fe, D], gate rows first
+  expert_down,       // [E, D, Fe]
+  expert_scale,      // [E]
+  dense_post_norm,   // [D]: on the dense branch's output
+  expert_pre_norm,   // [D]
+  expert_post_norm,  // [D]
   // a layer: per-layer embedding, end of layer
   ple_gate,       // [P, D]
   ple_output,     // [D, P]
@@ -57,15 +59,19 @@ struct Slot {
 
 std::string slot_name(const Slot& slot);  // "layers.3.query", "token_embedding"
 
-enum class DTypeRule { any_weight, float_only };         // float_only: norms, scalars, routers' scales: never quantised
-enum class ShardAxis { none, rows, columns, experts };   // how tensor parallelism cuts it; none = replicated
+enum class DTypeRule {
+  any_weight,
+  float_only
+};  // float_only: norms, scalars, routers' scales: never quantised
+enum class ShardAxis { none, rows, columns, experts };  // how tensor parallelism cuts it; none = replicated
 
 struct TensorInfo {
   Slot slot;
   Shape shape;
   DTypeRule dtype_rule = DTypeRule::any_weight;
   ShardAxis shard_axis = ShardAxis::none;
-  bool gathered = false;  // read by row, one row per token: touched bytes are one row, and the table may stay mapped
+  bool gathered =
+      false;  // read by row, one row per token: touched bytes are one row, and the table may stay mapped
   bool required = true;
 };
 

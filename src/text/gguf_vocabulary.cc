@@ -41,17 +41,14 @@ uint8_t kind_of(const GgufVocabulary& vocabulary, size_t id) {
   const std::string_view token = vocabulary.tokens[id];
   switch (vocabulary.types[id]) {
     case kNormal:
-    case kUnused:
-      return LB_PLAIN;
+    case kUnused: return LB_PLAIN;
     case kUnknown:
-    case kControl:
-      return LB_SPECIAL;
+    case kControl: return LB_SPECIAL;
     case kUserDefined:
       if (vocabulary.model == "gemma4" || token == "<start_of_image>" || token == "<end_of_image>")
         return LB_SPECIAL;
       return LB_ADDED;
-    case kByte:
-      return LB_BYTE;
+    case kByte: return LB_BYTE;
     default:
       fail(ErrorCode::data, "tokenizer.ggml.token_type of token {}: {}, expected 1 to 6", id,
            vocabulary.types[id]);

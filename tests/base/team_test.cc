@@ -24,7 +24,8 @@ TEST(Team, CoversEveryIndexExactlyOnceForAnySizeGrainAndNumberOfThreads) {
           for (int64_t i = begin; i < end; i++) seen[static_cast<size_t>(i)]++;
         });
         ASSERT_TRUE(aligned);
-        for (int64_t i = 0; i < n; i++) ASSERT_EQ(seen[static_cast<size_t>(i)], 1) << "index " << i << " of " << n << ", grain " << grain;
+        for (int64_t i = 0; i < n; i++)
+          ASSERT_EQ(seen[static_cast<size_t>(i)], 1) << "index " << i << " of " << n << ", grain " << grain;
       }
   }
 }

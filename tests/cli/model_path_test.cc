@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 
 #include "support/compare.h"
 #include "support/temp_dir.h"
@@ -16,13 +17,26 @@ namespace fs = std::filesystem;
 class ModelPath : public testing::Test {
  protected:
   ModelPath() {
+    for (const char* name : kVariables) {
+      if (const char* value = std::getenv(name)) before_[name] = value;
+    }
     setenv("LAPIDARY_CACHE", (home_.path() / "cache").c_str(), 1);
     setenv("HOME", home_.path().c_str(), 1);
     unsetenv("XDG_CACHE_HOME");
     unsetenv("XDG_STATE_HOME");
   }
+  ~ModelPath() override {  // other tests run programs in the environment of this one
+    for (const char* name : kVariables) {
+      unsetenv(name);
+      if (before_.count(name) != 0) setenv(name, before_[name].c_str(), 1);
+    }
+  }
   fs::path cached(const std::string& name) { return home_.write("cache/models/" + name, "x"); }
   TempDir home_;
+
+ private:
+  static constexpr const char* kVariables[] = {"LAPIDARY_CACHE", "HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"};
+  std::map<std::string, std::string> before_;
 };
 
 TEST_F(ModelPath, CacheFollowsTheEnvironment) {

@@ -82,40 +82,51 @@ TEST(RunRaw, LogitBiasAndPenaltiesReachTheSampler) {
   const json::object biased =
       program.json(raw({"the", "-n", "4", "--json", "--logit-bias", "9=1000", "--ignore-eos"}));
   EXPECT_EQ(biased.at("ids"), json::parse("[9, 9, 9, 9]"));
-  const json::object spread = program.json(raw(
-      {"the", "-n", "4", "--json", "--logit-bias", "9=60", "--presence-penalty", "2000", "--ignore-eos"}));
+  const json::object spread = program.json(
+      raw({"the", "-n", "4", "--json", "--logit-bias", "9=60", "--presence-penalty", "100", "--ignore-eos"}));
   EXPECT_NE(spread.at("ids"), biased.at("ids"));
 }
 
-// Each test cuts the text that greedy decoding gives.
+// Each test cuts the text that greedy decoding gives, at characters.
 class RunStops : public testing::Test {
  protected:
-  RunStops() { whole_ = text_of(program_.json(raw({"the end of", "-n", "40", "--ignore-eos", "--json"}))); }
+  RunStops() {
+    whole_ = text_of(program_.json(raw({"the end of", "-n", "40", "--ignore-eos", "--json"})));
+    for (size_t i = 0; i <= whole_.size(); ++i) {
+      if (i == whole_.size() || (static_cast<unsigned char>(whole_[i]) & 0xC0) != 0x80) starts_.push_back(i);
+    }
+  }
+  // `count` characters from the one with number `first` on.
+  std::string piece(size_t first, size_t count) const {
+    return whole_.substr(starts_.at(first), starts_.at(first + count) - starts_.at(first));
+  }
+  json::object stopped_at(const std::vector<std::string>& stops) const {
+    std::vector<std::string> arguments = raw({"the end of", "-n", "40", "--ignore-eos", "--json"});
+    for (const std::string& stop : stops) arguments.insert(arguments.end(), {"--stop", stop});
+    return program_.json(arguments);
+  }
   Program program_;
   std::string whole_;
+  std::vector<size_t> starts_;
 };
 
 TEST_F(RunStops, TextEndsBeforeTheStop) {
-  ASSERT_GE(whole_.size(), 12u);
-  const std::string stop = whole_.substr(5, 3);
-  const json::object answer =
-      program_.json(raw({"the end of", "-n", "40", "--ignore-eos", "--json", "--stop", stop}));
+  const std::string stop = piece(5, 3);
+  const json::object answer = stopped_at({stop});
   EXPECT_EQ(text_of(answer), whole_.substr(0, whole_.find(stop)));
   EXPECT_EQ(answer.at("finish_reason").as_string(), "stop");
   EXPECT_EQ(answer.at("finish_detail").as_string(), stop);
+  EXPECT_LT(answer.at("ids").as_array().size(), 40u);
 }
 
 TEST_F(RunStops, FirstOfSeveralWinsAndOthersDoNoHarm) {
-  const std::string stop = whole_.substr(6, 2);
-  const json::object answer = program_.json(
-      raw({"the end of", "-n", "40", "--ignore-eos", "--json", "--stop", "no such text", "--stop", stop}));
-  EXPECT_EQ(text_of(answer), whole_.substr(0, whole_.find(stop)));
+  const std::string stop = piece(6, 2);
+  EXPECT_EQ(text_of(stopped_at({"no such text", stop})), whole_.substr(0, whole_.find(stop)));
 }
 
 TEST_F(RunStops, PartOfAStopIsGivenBackAtTheEnd) {
-  const json::object answer = program_.json(raw({"the end of", "-n", "40", "--ignore-eos", "--json", "--stop",
-                                                 whole_.substr(whole_.size() - 2) + "never"}));
-  EXPECT_EQ(text_of(answer), whole_);
+  const std::string last = piece(starts_.size() - 3, 2);
+  EXPECT_EQ(text_of(stopped_at({last + "never"})), whole_);
 }
 
 TEST(RunRaw, StopTokensEndTheAnswerUnlessIgnored) {
@@ -209,6 +220,7 @@ TEST(Run, RefusesContradictoryFlags) {
   expect_refusal(program.run(raw({"x", "--think"})), 2, "--think and --no-think belong to a chat");
   expect_refusal(program.run(raw({"x", "--chat-template", "y"})), 2, "--chat-template belongs to a chat");
   expect_refusal(program.run(raw({"x", "--stop", ""})), 2, "--stop: the text is empty");
+  expect_refusal(program.run(raw({"x", "--stop", "a\xff"})), 2, "--stop: \"a\\xff\" is not UTF-8");
   expect_refusal(program.run(raw({"x", "--context", "513"})), 2,
                  "the model was made for at most 512 positions");
   expect_refusal(program.run(raw({"x", "--logit-bias", "5"})), 2, "--logit-bias: expected ID=VALUE");

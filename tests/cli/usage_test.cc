@@ -60,15 +60,15 @@ TEST(Usage, UnknownWordsComeWithTheNearestKnownOne) {
 }
 
 TEST(Usage, ValuesOutOfRangeNameTheirFlag) {
-  expect_refusal(program().run({"run", "x", "y", "--threads", "0"}), 2, "--threads");
+  expect_refusal(program().run({"run", "x", "y", "--threads", "0"}), 2,
+                 "--threads: 0 is not between 1 and 1024");
   expect_refusal(program().run({"run", "x", "y", "--threads", "many"}), 2, "--threads");
   expect_refusal(program().run({"run", "x", "y", "--chunk", "0"}), 2, "--chunk");
-  expect_refusal(program().run({"run", "x", "y", "-n", "-3"}), 2, "-n");
+  expect_refusal(program().run({"run", "x", "y", "-n", "-3"}), 2, "--max-tokens: -3 is less than 0");
   expect_refusal(program().run({"run", "x", "y", "--temp", "warm"}), 2, "--temp");
   expect_refusal(program().run({"run", "x", "y", "--kv-dtype", "f16"}), 2, "--kv-dtype");
-  expect_refusal(program().run({"run", "x", "y", "--seed", "-1"}), 2, "--seed");
-  expect_refusal(program().run({"tokenize", "x", "y", "--decode", "--pieces"}), 2,
-                 "--decode excludes --pieces");
+  expect_refusal(program().run({"run", "x", "y", "--seed", "-1"}), 2, "--seed: -1 is no whole number");
+  expect_refusal(program().run({"tokenize", "x", "y", "--decode", "--pieces"}), 2, "excludes");
 }
 
 TEST(Usage, UnknownModelSaysWhatTheCacheHoldsAndHowToFetch) {

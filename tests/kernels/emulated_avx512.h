@@ -1,5 +1,6 @@
-// The AVX-512 instructions that vec_avx512.h uses, as loops over 16 lanes: each does what the instruction set reference says. With it
-// the AVX-512 text of the kernels runs, and is held to the scalar bits, on machines that lack AVX-512. Include after <immintrin.h>.
+// The AVX-512 instructions that vec_avx512.h uses, as loops over 16 lanes: each does what the instruction set
+// reference says. With it the AVX-512 text of the kernels runs, and is held to the scalar bits, on machines
+// that lack AVX-512. Include after <immintrin.h>.
 #pragma once
 
 #include <immintrin.h>
@@ -31,18 +32,42 @@ inline To bits(const From& from) {
   return out;
 }
 
-inline Floats set1_ps(float x) { return each<Floats>([&](int) { return x; }); }
-inline Floats setzero_ps() { return set1_ps(0); }
-inline Floats loadu_ps(const float* p) { return each<Floats>([&](int i) { return p[i]; }); }
-inline void storeu_ps(float* p, Floats x) { std::memcpy(p, x.v, sizeof x.v); }
-inline Floats add_ps(Floats a, Floats b) { return each<Floats>([&](int i) { return a.v[i] + b.v[i]; }); }
-inline Floats sub_ps(Floats a, Floats b) { return each<Floats>([&](int i) { return a.v[i] - b.v[i]; }); }
-inline Floats mul_ps(Floats a, Floats b) { return each<Floats>([&](int i) { return a.v[i] * b.v[i]; }); }
-inline Floats div_ps(Floats a, Floats b) { return each<Floats>([&](int i) { return a.v[i] / b.v[i]; }); }
-inline Floats max_ps(Floats a, Floats b) { return each<Floats>([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
-inline Floats min_ps(Floats a, Floats b) { return each<Floats>([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; }); }
-inline Floats fmadd_ps(Floats a, Floats b, Floats c) { return each<Floats>([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); }); }
-inline Floats abs_ps(Floats a) { return each<Floats>([&](int i) { return std::fabs(a.v[i]); }); }
+inline Floats set1_ps(float x) {
+  return each<Floats>([&](int) { return x; });
+}
+inline Floats setzero_ps() {
+  return set1_ps(0);
+}
+inline Floats loadu_ps(const float* p) {
+  return each<Floats>([&](int i) { return p[i]; });
+}
+inline void storeu_ps(float* p, Floats x) {
+  std::memcpy(p, x.v, sizeof x.v);
+}
+inline Floats add_ps(Floats a, Floats b) {
+  return each<Floats>([&](int i) { return a.v[i] + b.v[i]; });
+}
+inline Floats sub_ps(Floats a, Floats b) {
+  return each<Floats>([&](int i) { return a.v[i] - b.v[i]; });
+}
+inline Floats mul_ps(Floats a, Floats b) {
+  return each<Floats>([&](int i) { return a.v[i] * b.v[i]; });
+}
+inline Floats div_ps(Floats a, Floats b) {
+  return each<Floats>([&](int i) { return a.v[i] / b.v[i]; });
+}
+inline Floats max_ps(Floats a, Floats b) {
+  return each<Floats>([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline Floats min_ps(Floats a, Floats b) {
+  return each<Floats>([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline Floats fmadd_ps(Floats a, Floats b, Floats c) {
+  return each<Floats>([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
+}
+inline Floats abs_ps(Floats a) {
+  return each<Floats>([&](int i) { return std::fabs(a.v[i]); });
+}
 inline Floats or_ps(Floats a, Floats b) {
   const Ints x = bits<Ints>(a), y = bits<Ints>(b);
   return bits<Floats>(each<Ints>([&](int i) { return x.v[i] | y.v[i]; }));
@@ -51,14 +76,24 @@ inline Floats and_ps(Floats a, Floats b) {
   const Ints x = bits<Ints>(a), y = bits<Ints>(b);
   return bits<Floats>(each<Ints>([&](int i) { return x.v[i] & y.v[i]; }));
 }
-inline Floats castsi512_ps(Ints a) { return bits<Floats>(a); }
+inline Floats castsi512_ps(Ints a) {
+  return bits<Floats>(a);
+}
 inline Ints slli_epi32(Ints a, unsigned n) {
   return each<Ints>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << n); });
 }
-inline Ints add_epi32(Ints a, Ints b) { return each<Ints>([&](int i) { return a.v[i] + b.v[i]; }); }
-inline Ints set1_epi32(int32_t x) { return each<Ints>([&](int) { return x; }); }
-inline Ints cvttps_epi32(Floats a) { return each<Ints>([&](int i) { return static_cast<int32_t>(a.v[i]); }); }
-inline Floats cvtepi32_ps(Ints a) { return each<Floats>([&](int i) { return static_cast<float>(a.v[i]); }); }
+inline Ints add_epi32(Ints a, Ints b) {
+  return each<Ints>([&](int i) { return a.v[i] + b.v[i]; });
+}
+inline Ints set1_epi32(int32_t x) {
+  return each<Ints>([&](int) { return x; });
+}
+inline Ints cvttps_epi32(Floats a) {
+  return each<Ints>([&](int i) { return static_cast<int32_t>(a.v[i]); });
+}
+inline Floats cvtepi32_ps(Ints a) {
+  return each<Floats>([&](int i) { return static_cast<float>(a.v[i]); });
+}
 inline Ints cvtepu16_epi32(__m256i a) {
   uint16_t x[16];
   std::memcpy(x, &a, sizeof x);
@@ -79,9 +114,15 @@ inline Mask16 cmp_ps_mask(Floats a, Floats b, int) {  // _CMP_LT_OQ, the only on
   for (int i = 0; i < 16; i++) m |= static_cast<unsigned>(a.v[i] < b.v[i]) << i;
   return static_cast<Mask16>(m);
 }
-inline Floats mask_blend_ps(Mask16 m, Floats no, Floats yes) { return each<Floats>([&](int i) { return m >> i & 1 ? yes.v[i] : no.v[i]; }); }
-inline __m256 castps512_ps256(Floats a) { return _mm256_loadu_ps(a.v); }
-inline __m256 extractf32x8_ps(Floats a, int half) { return _mm256_loadu_ps(a.v + 8 * half); }
+inline Floats mask_blend_ps(Mask16 m, Floats no, Floats yes) {
+  return each<Floats>([&](int i) { return m >> i & 1 ? yes.v[i] : no.v[i]; });
+}
+inline __m256 castps512_ps256(Floats a) {
+  return _mm256_loadu_ps(a.v);
+}
+inline __m256 extractf32x8_ps(Floats a, int half) {
+  return _mm256_loadu_ps(a.v + 8 * half);
+}
 
 }  // namespace emulated
 

@@ -1,4 +1,5 @@
-// Every kernel of every ISA that this machine has gives the bits of its twin in scalar.cc, over odd sizes; and scalar.cc gives the numbers.
+// Every kernel of every ISA that this machine has gives the bits of its twin in scalar.cc, over odd sizes;
+// and scalar.cc gives the numbers.
 #include "kernels/kernels.h"
 
 #include <gtest/gtest.h>
@@ -17,12 +18,15 @@
 
 namespace lapidary::kernels {
 
-namespace avx512_emulated { extern const Kernels kTable; }  // emulated_avx512.cc
+namespace avx512_emulated {
+extern const Kernels kTable;
+}  // namespace avx512_emulated
 
 namespace {
 
-constexpr DType kWeightTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
-                                  DType::q5_1, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
+constexpr DType kWeightTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0, DType::q4_0,
+                                  DType::q4_1, DType::q5_0, DType::q5_1, DType::q2_k, DType::q3_k,
+                                  DType::q4_k, DType::q5_k, DType::q6_k};
 
 std::vector<float> normals(size_t n, uint64_t stream, float scale = 1) {
   std::vector<float> x(n);
@@ -34,7 +38,8 @@ std::vector<float> normals(size_t n, uint64_t stream, float scale = 1) {
 
 std::vector<const Kernels*> fast_isas() {
   std::vector<const Kernels*> found;
-  if (isa_available(Isa::avx2)) found.push_back(&avx512_emulated::kTable);  // compiled for AVX2, so it needs that
+  if (isa_available(Isa::avx2))
+    found.push_back(&avx512_emulated::kTable);  // compiled for AVX2, so it needs that
   for (Isa isa : {Isa::avx2, Isa::avx512})
     if (isa_available(isa)) found.push_back(&kernels(isa));
   return found;
@@ -43,10 +48,12 @@ std::vector<const Kernels*> fast_isas() {
 void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b, const std::string& what) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); i++)
-    ASSERT_EQ(std::memcmp(&a[i], &b[i], 4), 0) << what << ": element " << i << " is " << a[i] << ", scalar says " << b[i];
+    ASSERT_EQ(std::memcmp(&a[i], &b[i], 4), 0)
+        << what << ": element " << i << " is " << a[i] << ", scalar says " << b[i];
 }
 
-// Random rows of a weight type: floats from the normal distribution, blocks from random bytes whose values stay below 100.
+// Random rows of a weight type: floats from the normal distribution, blocks from random bytes whose values
+// stay below 100.
 struct Weight {
   std::vector<std::byte> bytes;
   TensorView view;
@@ -57,7 +64,8 @@ std::vector<std::byte> random_block(DType dtype, uint64_t stream) {
   std::vector<std::byte> block(info.block_bytes);
   std::vector<float> values(info.block_elements);
   for (uint64_t attempt = 0;; attempt++) {
-    for (size_t i = 0; i < block.size(); i++) block[i] = static_cast<std::byte>(philox(attempt, stream, i)[0]);
+    for (size_t i = 0; i < block.size(); i++)
+      block[i] = static_cast<std::byte>(philox(attempt, stream, i)[0]);
     decode_row(dtype, block, values);
     if (std::all_of(values.begin(), values.end(), [](float x) { return std::fabs(x) < 100; })) return block;
   }
@@ -74,7 +82,8 @@ Weight random_weight(DType dtype, int64_t rows, int64_t columns) {
   } else {
     for (float x : normals(static_cast<size_t>(rows * columns), 3)) {
       const uint16_t h = dtype == DType::bf16 ? float_to_bf16(x) : float_to_f16(x);
-      const auto* p = dtype == DType::f32 ? reinterpret_cast<const std::byte*>(&x) : reinterpret_cast<const std::byte*>(&h);
+      const auto* p = dtype == DType::f32 ? reinterpret_cast<const std::byte*>(&x)
+                                          : reinterpret_cast<const std::byte*>(&h);
       w.bytes.insert(w.bytes.end(), p, p + (dtype == DType::f32 ? 4 : 2));
     }
   }
@@ -122,10 +131,12 @@ TEST_P(EveryWeightType, MatmulGivesTheScalarBitsForAnyNumberOfRowsAndOutputs) {
       const auto x = normals(static_cast<size_t>(m * (inputs + 3)), 5);
       const auto size = static_cast<size_t>(m * outputs);
       std::vector<float> expected(size, -1), got(size, -2);
-      scalar::kTable.matmul(p.panels, 0, p.panels.n_panels(), x.data(), inputs + 3, m, expected.data(), outputs);
+      scalar::kTable.matmul(p.panels, 0, p.panels.n_panels(), x.data(), inputs + 3, m, expected.data(),
+                            outputs);
       for (const Kernels* k : fast_isas()) {
         k->matmul(p.panels, 0, p.panels.n_panels(), x.data(), inputs + 3, m, got.data(), outputs);
-        expect_same_bits(got, expected, fmt::format("{} outputs, {} inputs, {} rows, {}", outputs, inputs, m, k->name));
+        expect_same_bits(got, expected,
+                         fmt::format("{} outputs, {} inputs, {} rows, {}", outputs, inputs, m, k->name));
       }
     }
   }
@@ -146,7 +157,8 @@ TEST_P(EveryWeightType, MatmulOfSomePanelsTouchesOnlyTheirOutputs) {
 
 TEST_P(EveryWeightType, ANumberThatIsNotFiniteIsFoundAndNamed) {
   Weight w = random_weight(GetParam(), 3, 256);
-  if (is_quantised(GetParam())) {  // find a byte pair that makes the second row infinite: an f16 scale of all ones
+  if (is_quantised(
+          GetParam())) {  // find a byte pair that makes the second row infinite: an f16 scale of all ones
     const size_t row = row_bytes(GetParam(), 256);
     for (size_t i = row; i < 2 * row; i++) w.bytes[i] = std::byte{0x7c};
   } else {
@@ -182,7 +194,8 @@ TEST(FloatPanels, TakeAnyNumberOfInputs) {
     }
 }
 
-// ---- elementwise -----------------------------------------------------------------------------------------------------------------
+// ---- elementwise
+// -----------------------------------------------------------------------------------------------------------------
 
 constexpr int64_t kSizes[] = {1, 15, 16, 17, 31, 64, 100, 257};
 
@@ -204,15 +217,20 @@ TEST(Elementwise, EveryIsaGivesTheScalarBits) {
       check("scale", [&](const Kernels& t, auto& out) { t.scale(1.7f, n, out.data()); });
       check("softcap", [&](const Kernels& t, auto& out) { t.softcap(3.0f, n, out.data()); });
       check("softmax", [&](const Kernels& t, auto& out) { t.softmax(n, out.data()); });
-      check("norm", [&](const Kernels& t, auto& out) { t.rms_norm(x.data(), y.data(), 1e-6f, n, out.data()); });
-      check("norm without weight", [&](const Kernels& t, auto& out) { t.rms_norm(x.data(), nullptr, 1e-6f, n, out.data()); });
+      check("norm",
+            [&](const Kernels& t, auto& out) { t.rms_norm(x.data(), y.data(), 1e-6f, n, out.data()); });
+      check("norm without weight",
+            [&](const Kernels& t, auto& out) { t.rms_norm(x.data(), nullptr, 1e-6f, n, out.data()); });
       if (n % 2 == 0) {
-        check("rotate", [&](const Kernels& t, auto& out) { t.rotate(x.data(), x.data() + n / 2, n / 2, out.data()); });
+        check("rotate",
+              [&](const Kernels& t, auto& out) { t.rotate(x.data(), x.data() + n / 2, n / 2, out.data()); });
       }
     }
 }
 
-double relative_error(double got, double expected) { return std::fabs(got - expected) / std::max(1e-30, std::fabs(expected)); }
+double relative_error(double got, double expected) {
+  return std::fabs(got - expected) / std::max(1e-30, std::fabs(expected));
+}
 
 TEST(Elementwise, ActivationsAreFloatAccurateOverTheWholeRange) {
   double worst_gelu = 0, worst_silu = 0, worst_cap = 0;
@@ -250,7 +268,8 @@ TEST(Elementwise, NormAndSoftmaxMatchDoubles) {
   }
 }
 
-// ---- attention -------------------------------------------------------------------------------------------------------------------
+// ---- attention
+// -------------------------------------------------------------------------------------------------------------------
 
 struct AttentionCase {
   int64_t head_dim, n_queries;
@@ -259,20 +278,24 @@ struct AttentionCase {
 
 class Attention : public ::testing::TestWithParam<AttentionCase> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
-                         ::testing::Values(AttentionCase{16, 1, false}, AttentionCase{24, 5, false}, AttentionCase{64, 3, true},
-                                           AttentionCase{256, 12, false}, AttentionCase{512, 8, true}, AttentionCase{32, 13, true}));
+                         ::testing::Values(AttentionCase{16, 1, false}, AttentionCase{24, 5, false},
+                                           AttentionCase{64, 3, true}, AttentionCase{256, 12, false},
+                                           AttentionCase{512, 8, true}, AttentionCase{32, 13, true}));
 
-struct Blocks {  // the keys and values of some blocks, in the cache's layout; whatever is not visible is poisoned with NaN
+struct Blocks {  // the keys and values of some blocks, in the cache's layout; whatever is not visible is
+                 // poisoned with NaN
   std::vector<std::vector<std::byte>> keys, values;
 };
 
-Blocks make_blocks(const AttentionCase& c, int64_t n_blocks, int64_t lo, int64_t hi, const std::vector<float>& k, const std::vector<float>& v) {
+Blocks make_blocks(const AttentionCase& c, int64_t n_blocks, int64_t lo, int64_t hi,
+                   const std::vector<float>& k, const std::vector<float>& v) {
   const int64_t padded = (c.head_dim + 15) / 16 * 16;
   const size_t element = c.bf16 ? 2 : 4;
   Blocks blocks;
   auto put = [&](std::vector<std::byte>& to, int64_t index, float x) {
     const uint16_t h = float_to_bf16(x);
-    std::memcpy(to.data() + static_cast<size_t>(index) * element, c.bf16 ? static_cast<const void*>(&h) : &x, element);
+    std::memcpy(to.data() + static_cast<size_t>(index) * element, c.bf16 ? static_cast<const void*>(&h) : &x,
+                element);
   };
   for (int64_t b = 0; b < n_blocks; b++) {
     blocks.keys.emplace_back(static_cast<size_t>(c.head_dim * kBlock) * element, std::byte{0xff});
@@ -289,24 +312,32 @@ Blocks make_blocks(const AttentionCase& c, int64_t n_blocks, int64_t lo, int64_t
 TEST_P(Attention, BlockwiseEqualsSoftmaxAndEveryIsaGivesTheScalarBits) {
   const AttentionCase c = GetParam();
   const int64_t n_blocks = 4, padded = (c.head_dim + 15) / 16 * 16, lo = 5, hi = 3 * kBlock + 17;
-  const auto q = normals(static_cast<size_t>(c.n_queries * c.head_dim), 1, 2 / std::sqrt(static_cast<float>(c.head_dim)));
+  const auto q = normals(static_cast<size_t>(c.n_queries * c.head_dim), 1,
+                         2 / std::sqrt(static_cast<float>(c.head_dim)));
   const auto k = normals(static_cast<size_t>(n_blocks * kBlock * c.head_dim), 2), v = normals(k.size(), 3);
   const Blocks blocks = make_blocks(c, n_blocks, lo, hi, k, v);
   auto run = [&](const Kernels& table) {
     const auto n = static_cast<size_t>(c.n_queries);
-    std::vector<float> max(n, -std::numeric_limits<float>::infinity()), sum(n), values(static_cast<size_t>(c.n_queries * padded));
+    std::vector<float> max(n, -std::numeric_limits<float>::infinity()), sum(n),
+        values(static_cast<size_t>(c.n_queries * padded));
     for (int64_t b = 0; b < n_blocks; b++) {
-      const AttentionBlock block{blocks.keys[static_cast<size_t>(b)].data(), blocks.values[static_cast<size_t>(b)].data(), c.bf16, c.head_dim,
-                                 static_cast<int>(std::max(lo - b * kBlock, int64_t{0})), static_cast<int>(std::min(hi - b * kBlock, kBlock))};
+      const AttentionBlock block{blocks.keys[static_cast<size_t>(b)].data(),
+                                 blocks.values[static_cast<size_t>(b)].data(),
+                                 c.bf16,
+                                 c.head_dim,
+                                 static_cast<int>(std::max(lo - b * kBlock, int64_t{0})),
+                                 static_cast<int>(std::min(hi - b * kBlock, kBlock))};
       table.attend(block, q.data(), c.head_dim, c.n_queries, {max.data(), sum.data(), values.data()});
     }
     std::vector<float> out;
     for (int64_t i = 0; i < c.n_queries; i++)
-      for (int64_t d = 0; d < c.head_dim; d++) out.push_back(values[static_cast<size_t>(i * padded + d)] / sum[static_cast<size_t>(i)]);
+      for (int64_t d = 0; d < c.head_dim; d++)
+        out.push_back(values[static_cast<size_t>(i * padded + d)] / sum[static_cast<size_t>(i)]);
     return out;
   };
   const std::vector<float> scalar_out = run(scalar::kTable);
-  for (const Kernels* table : fast_isas()) expect_same_bits(run(*table), scalar_out, std::string(table->name));
+  for (const Kernels* table : fast_isas())
+    expect_same_bits(run(*table), scalar_out, std::string(table->name));
 
   auto rounded = [&](float x) { return c.bf16 ? bf16_to_float(float_to_bf16(x)) : x; };
   for (int64_t i = 0; i < c.n_queries; i++) {
@@ -314,14 +345,19 @@ TEST_P(Attention, BlockwiseEqualsSoftmaxAndEveryIsaGivesTheScalarBits) {
     double total = 0;
     for (int64_t j = lo; j < hi; j++) {
       double dot = 0;
-      for (int64_t d = 0; d < c.head_dim; d++) dot += double{q[static_cast<size_t>(i * c.head_dim + d)]} * rounded(k[static_cast<size_t>(j * c.head_dim + d)]);
+      for (int64_t d = 0; d < c.head_dim; d++)
+        dot += double{q[static_cast<size_t>(i * c.head_dim + d)]} *
+               rounded(k[static_cast<size_t>(j * c.head_dim + d)]);
       s.push_back(std::exp(dot));
       total += s.back();
     }
     for (int64_t d = 0; d < c.head_dim; d++) {
       double expected = 0;
-      for (int64_t j = lo; j < hi; j++) expected += s[static_cast<size_t>(j - lo)] / total * rounded(v[static_cast<size_t>(j * c.head_dim + d)]);
-      ASSERT_NEAR(scalar_out[static_cast<size_t>(i * c.head_dim + d)], expected, 3e-6) << "query " << i << ", element " << d;
+      for (int64_t j = lo; j < hi; j++)
+        expected +=
+            s[static_cast<size_t>(j - lo)] / total * rounded(v[static_cast<size_t>(j * c.head_dim + d)]);
+      ASSERT_NEAR(scalar_out[static_cast<size_t>(i * c.head_dim + d)], expected, 3e-6)
+          << "query " << i << ", element " << d;
     }
   }
 }
@@ -334,18 +370,22 @@ TEST_P(Attention, AQuerysBitsDoNotDependOnTheOthersInTheCall) {
   const Blocks blocks = make_blocks(c, 1, 0, kBlock, k, v);
   const AttentionBlock block{blocks.keys[0].data(), blocks.values[0].data(), c.bf16, c.head_dim, 3, 30};
   auto run = [&](int64_t first, int64_t n) {
-    std::vector<float> max(static_cast<size_t>(n), -std::numeric_limits<float>::infinity()), sum(max.size()), values(static_cast<size_t>(n * padded));
-    kernels().attend(block, q.data() + first * c.head_dim, c.head_dim, n, {max.data(), sum.data(), values.data()});
+    std::vector<float> max(static_cast<size_t>(n), -std::numeric_limits<float>::infinity()), sum(max.size()),
+        values(static_cast<size_t>(n * padded));
+    kernels().attend(block, q.data() + first * c.head_dim, c.head_dim, n,
+                     {max.data(), sum.data(), values.data()});
     return values;
   };
   const auto together = run(0, c.n_queries);
   for (int64_t i = 0; i < c.n_queries; i++) {
     const auto alone = run(i, 1);
-    ASSERT_EQ(std::memcmp(alone.data(), together.data() + i * padded, static_cast<size_t>(c.head_dim) * 4), 0) << "query " << i;
+    ASSERT_EQ(std::memcmp(alone.data(), together.data() + i * padded, static_cast<size_t>(c.head_dim) * 4), 0)
+        << "query " << i;
   }
 }
 
-// ---- choosing --------------------------------------------------------------------------------------------------------------------
+// ---- choosing
+// --------------------------------------------------------------------------------------------------------------------
 
 TEST(Dispatch, TheEnvironmentForcesAnIsaAndUnknownOnesAreRefusedByName) {
   const char* before = std::getenv("LAPIDARY_ISA");

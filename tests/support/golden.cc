@@ -49,20 +49,13 @@ std::vector<float> Golden::floats(const std::string& name) const {
 std::vector<int64_t> Golden::ints(const std::string& name) const {
   const TensorView& tensor = view(name);
   switch (tensor.dtype) {
-    case DType::i64:
-      return widen<int64_t>(tensor.bytes);
-    case DType::i32:
-      return widen<int32_t>(tensor.bytes);
-    case DType::i16:
-      return widen<int16_t>(tensor.bytes);
-    case DType::i8:
-      return widen<int8_t>(tensor.bytes);
-    case DType::u32:
-      return widen<uint32_t>(tensor.bytes);
-    case DType::u16:
-      return widen<uint16_t>(tensor.bytes);
-    case DType::u8:
-      return widen<uint8_t>(tensor.bytes);
+    case DType::i64: return widen<int64_t>(tensor.bytes);
+    case DType::i32: return widen<int32_t>(tensor.bytes);
+    case DType::i16: return widen<int16_t>(tensor.bytes);
+    case DType::i8: return widen<int8_t>(tensor.bytes);
+    case DType::u32: return widen<uint32_t>(tensor.bytes);
+    case DType::u16: return widen<uint16_t>(tensor.bytes);
+    case DType::u8: return widen<uint8_t>(tensor.bytes);
     default:
       fail(ErrorCode::data, "{}: tensor {}: expected integers, got {}", bytes_.name(), name,
            dtype_name(tensor.dtype));

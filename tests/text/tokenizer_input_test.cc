@@ -87,7 +87,8 @@ TEST(GgufTokenizer, ScoresOrderMergesWhenIdsDoNot) {
 TEST(GgufTokenizer, RefusesUnknownKinds) {
   Small small;
   small.vocabulary.model = "bert\n";
-  expect_error(ErrorCode::unsupported, "tokenizer.ggml.model is \"bert\\x0a\", expected llama, gemma4 or gpt2",
+  expect_error(ErrorCode::unsupported,
+               "tokenizer.ggml.model is \"bert\\x0a\", expected llama, gemma4 or gpt2",
                [&] { small.load(); });
   small.vocabulary.model = "gpt2";
   small.vocabulary.pre = "qwen2";
