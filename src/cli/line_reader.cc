@@ -29,7 +29,7 @@ struct LineReader::Impl {
   }
   static unsigned char on_ctrl_z(EditLine*, int) {
     std::raise(SIGTSTP);  // libedit's handler gives the terminal back, stops, and redraws afterwards
-    return CC_REFRESH;
+    return CC_REDISPLAY;
   }
 };
 
