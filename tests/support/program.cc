@@ -93,7 +93,7 @@ void communicate(Pipe& in, Pipe& out, Pipe& err, const Invocation& invocation, i
 std::vector<std::string> Program::environment(const Invocation& invocation) const {
   std::map<std::string, std::string> variables{
       {"PATH", "/usr/bin:/bin"}, {"TERM", "xterm"}, {"LANG", "C.UTF-8"}};
-  for (const char* name : {"ASAN_OPTIONS", "UBSAN_OPTIONS", "LAPIDARY_ISA"}) {
+  for (const char* name : {"ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS", "LAPIDARY_ISA"}) {
     if (const char* value = std::getenv(name)) variables[name] = value;
   }
   if (invocation.user_cache) {
