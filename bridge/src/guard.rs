@@ -18,9 +18,15 @@ pub struct Limits {
     pub stack: usize, // bytes of address space; only pages that are touched take memory
 }
 
+pub struct Run<T> {
+    pub outcome: Outcome<T>,
+    pub given_up: bool, // the thread had to be left to itself
+    pub kept: isize,    // bytes that the thread took and did not give back, those of the outcome included
+}
+
 enum State<T> {
     Running,
-    Done(Outcome<T>),
+    Done(Run<T>),
     Taken,
 }
 
@@ -94,11 +100,7 @@ unsafe impl GlobalAlloc for Budgeted {
     }
 }
 
-/// The second value tells whether the thread had to be given up.
-pub fn run<T: Send + 'static>(
-    limits: Limits,
-    work: impl FnOnce() -> Outcome<T> + Send + 'static,
-) -> (Outcome<T>, bool) {
+pub fn run<T: Send + 'static>(limits: Limits, work: impl FnOnce() -> Outcome<T> + Send + 'static) -> Run<T> {
     let shared = Arc::new(Shared {
         state: Mutex::new(State::Running),
         out_of_memory: Flag::default(),
@@ -106,40 +108,45 @@ pub fn run<T: Send + 'static>(
     });
     let inside = shared.clone();
     let body = move || {
+        let budget = isize::try_from(limits.memory).unwrap_or(isize::MAX - 1);
         STOPPED.set(&inside.out_of_memory);
-        LEFT.set(isize::try_from(limits.memory).unwrap_or(isize::MAX - 1));
+        LEFT.set(budget);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        LEFT.set(isize::MAX);
+        let kept = budget - LEFT.replace(isize::MAX);
         let outcome = outcome.unwrap_or_else(|payload| Err(Failure::Internal(crate::panic_text(&*payload))));
-        *inside.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Done(outcome);
+        let run = Run { outcome, given_up: false, kept };
+        *inside.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Done(run);
         inside.changed.notify_one();
     };
     let thread = match std::thread::Builder::new().stack_size(limits.stack).spawn(body) {
         Ok(thread) => thread,
-        Err(error) => return (Err(Failure::Limit(format!("no thread to render on: {error}"))), false),
+        Err(error) => {
+            let outcome = Err(Failure::Limit(format!("no thread to render on: {error}")));
+            return Run { outcome, given_up: false, kept: 0 };
+        }
     };
     match wait(&shared, limits.time) {
-        Ok(outcome) => {
+        Ok(run) => {
             let _ = thread.join(); // its stack is gone when the caller goes on
-            (outcome, false)
+            run
         }
         Err(why) => {
             if !shared.out_of_memory.is_set() {
                 make_idle(&thread);
             }
-            (Err(Failure::Limit(why)), true)
+            Run { outcome: Err(Failure::Limit(why)), given_up: true, kept: 0 }
         }
     }
 }
 
 /// Err says which budget was exceeded.
-fn wait<T>(shared: &Shared<T>, time: Duration) -> Result<Outcome<T>, String> {
+fn wait<T>(shared: &Shared<T>, time: Duration) -> Result<Run<T>, String> {
     let deadline = std::time::Instant::now() + time;
     let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         if matches!(*state, State::Done(_)) {
-            if let State::Done(outcome) = std::mem::replace(&mut *state, State::Taken) {
-                return Ok(outcome);
+            if let State::Done(run) = std::mem::replace(&mut *state, State::Taken) {
+                return Ok(run);
             }
         }
         if shared.out_of_memory.is_set() {

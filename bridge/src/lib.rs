@@ -4,6 +4,7 @@ mod bpe;
 mod guard;
 mod json;
 mod model_json;
+mod namespaces;
 mod pieces;
 mod python;
 mod strftime;

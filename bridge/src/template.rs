@@ -1,7 +1,7 @@
 //! Chat templates, rendered as Hugging Face renders them. Templates come with model files and are not trusted: the work, the depth and
 //! the output of a render are bounded, and a template sees nothing but the values of its request.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -10,6 +10,7 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior};
 
 use crate::guard::{self, Limits};
+use crate::namespaces::Namespaces;
 use crate::strftime::Moment;
 use crate::tokenizer::Tokenizer;
 use crate::veil::Veil;
@@ -30,6 +31,8 @@ const RECURSION: usize = 400;
 // What fuel does not count (guard.rs).
 const BASE_MEMORY: usize = 256 << 20;
 const MEMORY_PER_BYTE: usize = 64;
+const MAX_KEPT: usize = 16 << 20;
+const SLACK: usize = 64 << 10; // what the engine keeps for itself on first use
 const BASE_TIME: Duration = Duration::from_secs(5); // renders take milliseconds; this is for machines that are very busy
 const BYTES_PER_SECOND: usize = 4 << 20;
 
@@ -46,6 +49,7 @@ pub struct ChatTemplate {
     source: String,
     environment: Environment<'static>,
     given_up: AtomicBool,
+    kept: AtomicUsize, // bytes that renders never gave back
 }
 
 pub struct Request<'a> {
@@ -67,8 +71,13 @@ impl ChatTemplate {
             return Err(Failure::Limit(format!("{NAME}: {} bytes, the limit is {MAX_SOURCE}", source.len())));
         }
         let owned = source.to_string();
-        let environment = guard::run(limits(source.len()), move || build_environment(owned)).0?;
-        Ok(ChatTemplate { source: source.to_string(), environment, given_up: AtomicBool::new(false) })
+        let environment = guard::run(limits(source.len()), move || build_environment(owned)).outcome?;
+        Ok(ChatTemplate {
+            source: source.to_string(),
+            environment,
+            given_up: AtomicBool::new(false),
+            kept: AtomicUsize::new(0),
+        })
     }
 
     pub fn render(&self, request: &Request) -> Outcome<String> {
@@ -110,14 +119,19 @@ impl ChatTemplate {
                 Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown directive {d}"))
             })
         });
-        let (outcome, given_up) = guard::run(limits(request.size()), move || {
-            let template = environment.get_template(NAME).map_err(failure)?;
-            template.render(Value::from_object(context)).map_err(failure)
+        let namespaces = Namespaces::default();
+        namespaces.watch(&mut environment);
+        let shared = context.clone(); // what this thread holds on to is not freed by the other, which counts its bytes
+        let run = guard::run(limits(request.size()), move || {
+            let rendered = environment
+                .get_template(NAME)
+                .and_then(|template| template.render(Value::from_object(shared)))
+                .map_err(failure);
+            namespaces.untie();
+            rendered
         });
-        if given_up {
-            self.given_up.store(true, Ordering::Relaxed);
-        }
-        let text = outcome?;
+        self.note(&run);
+        let text = run.outcome?;
         if text.len() > MAX_OUTPUT {
             return Err(Failure::Limit(format!(
                 "{NAME}: an output of {} bytes, the limit is {MAX_OUTPUT}",
@@ -125,6 +139,16 @@ impl ChatTemplate {
             )));
         }
         Ok(text)
+    }
+
+    /// Values that hold themselves are never freed. A template that makes them is not run for ever.
+    fn note(&self, run: &guard::Run<String>) {
+        let output = run.outcome.as_ref().map_or(0, |text| text.capacity());
+        let lost = usize::try_from(run.kept).unwrap_or(0).saturating_sub(output + SLACK);
+        let kept = self.kept.fetch_add(lost, Ordering::Relaxed) + lost;
+        if run.given_up || kept > MAX_KEPT {
+            self.given_up.store(true, Ordering::Relaxed);
+        }
     }
 }
 

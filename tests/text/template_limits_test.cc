@@ -117,6 +117,38 @@ TEST(TemplateLimits, UncountedWorkIsStoppedByTime) {
   }
 }
 
+// The leak checker of sanitized builds holds these to their word: nothing is left of a namespace that holds
+// itself.
+TEST(TemplateLimits, NamespacesThatHoldThemselvesAreFreed) {
+  EXPECT_EQ(rendered("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns.x.x.x is defined }}"), "True");
+  EXPECT_EQ(
+      rendered(
+          "{% set a = namespace({'k': [1]}) %}{% set b = namespace(c=a) %}{% set a.x = [b] %}{{ b.c.k }}"),
+      "[1]");
+  EXPECT_EQ(rendered("{% set ns = namespace() %}{% set ns.in = {'a': ns} %}x"), "x");
+}
+
+// A loop that remembers itself is out of our hands, so such a template is not run for ever.
+TEST(TemplateLimits, TemplatesThatLoseMemoryAreStopped) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "loses memory, which the leak checker would report";
+#endif
+  const ChatTemplate chat("{% for i in [1] %}{{ loop.changed([loop, 'x' * 4000000]) }}{% endfor %}");
+  size_t renders = 0;
+  try {
+    while (renders < 100) {
+      EXPECT_EQ(chat.render(ChatRequest{}), "True");
+      ++renders;
+    }
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::limit);
+    EXPECT_NE(std::string(error.what()).find("had to be stopped before"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(renders, 5U);  // 16 MiB
+  const ChatTemplate sound("{% for i in [1, 2] %}{{ loop.changed([i, 'x' * 4000000]) }}{% endfor %}");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(sound.render(ChatRequest{}), "TrueTrue");
+}
+
 TEST(TemplateLimits, LargeSourceIsRefused) {
   expect_error(repeated("x", 300000), ErrorCode::limit, "300000 bytes, the limit is 262144");
 }
