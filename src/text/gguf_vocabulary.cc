@@ -61,15 +61,17 @@ void merges_from_file(const GgufVocabulary& vocabulary, const TokenIndex& index,
   for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
     const std::string_view merge = vocabulary.merges[rank];
     const size_t blank = merge.find(' ');
-    ensure(blank != std::string_view::npos && merge.find(' ', blank + 1) == std::string_view::npos,
-           ErrorCode::data, "tokenizer.ggml.merges, entry {}: {} is not two tokens with a blank between",
+    if (blank == std::string_view::npos || merge.find(' ', blank + 1) != std::string_view::npos) {
+      fail(ErrorCode::data, "tokenizer.ggml.merges, entry {}: {} is not two tokens with a blank between",
            rank, quoted(merge));
+    }
     const std::string_view left = merge.substr(0, blank), right = merge.substr(blank + 1);
     joined.assign(left).append(right);
     const Merge ids = {index.find(left), index.find(right), index.find(joined)};
-    ensure(std::find(ids.begin(), ids.end(), TokenIndex::kNone) == ids.end(), ErrorCode::data,
-           "tokenizer.ggml.merges, entry {}: {} needs a token that is not in the vocabulary", rank,
-           quoted(merge));
+    if (std::find(ids.begin(), ids.end(), TokenIndex::kNone) != ids.end()) {
+      fail(ErrorCode::data, "tokenizer.ggml.merges, entry {}: {} needs a token that is not in the vocabulary",
+           rank, quoted(merge));
+    }
     merges.push_back(ids);
   }
 }
