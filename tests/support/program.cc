@@ -202,6 +202,21 @@ std::string TerminalSession::wait_for(const std::string& part, double seconds) {
   }
 }
 
+void TerminalSession::type_until(const std::string& keys, const std::string& part, double seconds) {
+  const Clock::time_point start = Clock::now();
+  while (seconds_since(start) < seconds) {
+    type(keys);
+    const Clock::time_point typed = Clock::now();
+    while (seconds_since(typed) < 0.5 && read_some(50)) {
+      if (const size_t at = seen_.find(part); at != std::string::npos) {
+        seen_.erase(0, at + part.size());
+        return;
+      }
+    }
+  }
+  ADD_FAILURE() << "typed in vain for: " << part << "\nsaw: " << seen_;
+}
+
 int TerminalSession::wait_for_exit(double seconds) {
   const Clock::time_point start = Clock::now();
   while (seconds_since(start) < seconds) {

@@ -53,6 +53,8 @@ class TerminalSession {
   // What was printed since the last call, up to and with `part`. Fails the test when it does not come in
   // time.
   std::string wait_for(const std::string& part, double seconds = 30);
+  // Types the keys, and again every half second, until `part` appears.
+  void type_until(const std::string& keys, const std::string& part, double seconds = 30);
   int wait_for_exit(double seconds = 30);  // exit code as in Outcome; -1 and a failure when it goes on
   int process() const { return process_; }
 
