@@ -24,6 +24,12 @@ all: ## build/lapidary, the release build (the default)
 	@test -f build/build.ninja || cmake -S . -B build -G Ninja -DLAPIDARY_TESTS=OFF
 	@ninja -C build -j $(JOBS) lapidary
 
+.PHONY: reference
+reference: ## build/liblapidary_reference.so, the float reference that `lapidary verify` needs (sets up libtorch)
+	@tools/bootstrap reference
+	@cmake -S . -B build -G Ninja -DLAPIDARY_REFERENCE=ON
+	@ninja -C build -j $(JOBS) lapidary lapidary_reference_module
+
 .PHONY: demo
 demo: ## From an empty machine to text from a real model: sets up, builds, fetches SmolLM2-135M, runs it
 	@tools/bootstrap build
@@ -42,17 +48,17 @@ test: ## All that CI runs: release and sanitizer tests, layer rule, fuzz smoke, 
 
 .PHONY: build-release
 build-release:
-	cmake -S . -B build -G Ninja -DLAPIDARY_TESTS=ON -DLAPIDARY_WERROR=ON
+	cmake -S . -B build -G Ninja -DLAPIDARY_TESTS=ON -DLAPIDARY_WERROR=ON -DLAPIDARY_REFERENCE=ON
 	ninja -C build -j $(JOBS)
 
 .PHONY: build-asan
 build-asan:
-	cmake -S . -B build-asan -G Ninja -DLAPIDARY_TESTS=ON -DLAPIDARY_WERROR=ON -DLAPIDARY_SANITIZE=ON
+	cmake -S . -B build-asan -G Ninja -DLAPIDARY_TESTS=ON -DLAPIDARY_WERROR=ON -DLAPIDARY_SANITIZE=ON -DLAPIDARY_REFERENCE=OFF
 	ninja -C build-asan -j $(JOBS)
 
 .PHONY: build-fuzz
 build-fuzz:
-	cmake -S . -B build-fuzz -G Ninja -DLAPIDARY_TESTS=OFF -DLAPIDARY_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++-16
+	cmake -S . -B build-fuzz -G Ninja -DLAPIDARY_TESTS=OFF -DLAPIDARY_FUZZ=ON -DLAPIDARY_REFERENCE=OFF -DCMAKE_CXX_COMPILER=clang++-16
 	ninja -C build-fuzz -j $(JOBS) fuzz_targets
 
 .PHONY: quick

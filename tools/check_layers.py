@@ -16,7 +16,13 @@ RULES = {
     "text": (1, (), ("boost", "bridge.h")),
     "formats": (2, ("spec",), ("boost",)),
     "engine": (2, ("spec", "kernels"), ()),
-    "cli": (3, ("spec", "kernels", "text", "formats", "engine"), ("boost", "CLI", "histedit.h")),
+    "reference": (2, ("spec",), ("ATen", "torch")),
+    "verify": (3, ("spec", "engine", "reference"), ("boost",)),
+    "cli": (
+        4,
+        ("spec", "kernels", "text", "formats", "engine", "reference", "verify"),
+        ("boost", "CLI", "histedit.h"),
+    ),
 }
 THIRD_PARTY = {header for _, _, headers in RULES.values() for header in headers}
 INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')

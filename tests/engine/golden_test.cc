@@ -16,21 +16,6 @@ namespace {
 
 constexpr double kTolerance = 2e-4;  // of max(1, |expected|); docs/numerics.md says where it comes from
 
-// [K, T, Hd] as the goldens keep it → [T, K * Hd] as the probe reports it.
-std::vector<float> by_position(const Golden& golden, const std::string& name) {
-  const Shape& shape = golden.shape(name);
-  const auto heads = static_cast<size_t>(shape.at(0)), n = static_cast<size_t>(shape.at(1)),
-             dim = static_cast<size_t>(shape.at(2));
-  const std::vector<float> stored = golden.floats(name);
-  std::vector<float> out(stored.size());
-  for (size_t h = 0; h < heads; ++h) {
-    for (size_t t = 0; t < n; ++t) {
-      for (size_t i = 0; i < dim; ++i) out[(t * heads + h) * dim + i] = stored[(h * n + t) * dim + i];
-    }
-  }
-  return out;
-}
-
 double log_probability(std::span<const float> logits, int32_t token) {
   const double top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   double sum = 0.0;
@@ -147,26 +132,14 @@ INSTANTIATE_TEST_SUITE_P(, GoldenModel, testing::ValuesIn(golden_models()), name
 
 // ---- GGUF: models of the same kinds, quantised ----
 
-const std::vector<std::string>& gguf_models() {
-  static const std::vector<std::string> names = {
-      "gemma3-tiny-F32",      "gemma3-tiny-Q5_0",       "gemma3-tiny-Q8_0",     "gemma4-12b-wide-BF16",
-      "gemma4-12b-wide-Q4_0", "gemma4-12b-wide-Q4_K_M", "gemma4-12b-wide-Q6_K", "gemma4-12b-wide-Q8_0",
-      "gemma4-26b-tiny-BF16", "gemma4-26b-tiny-Q8_0",   "gemma4-e2b-tiny-F32",  "gemma4-e2b-tiny-Q8_0",
-      "gemma4-e2b-wide-Q4_0", "gemma4-e2b-wide-Q4_K_M", "gemma4-e2b-wide-Q6_K", "gemma4-e2b-wide-Q8_0",
-      "llama-tiny-F32",       "llama-tiny-Q4_0",        "llama-tiny-Q5_1",      "llama-tiny-Q8_0",
-      "llama3-tiny-F32",      "llama3-tiny-Q4_1"};
-  return names;
-}
-
 class GoldenGguf : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenGguf, Logits) {
   const std::string& name = GetParam();
-  const size_t split = name.rfind('-');
-  const Golden golden(data_path("gguf/models/" + name.substr(0, split) + ".safetensors"));
-  const Checkpoint checkpoint = open_checkpoint(data_path("gguf/models/" + name + ".gguf"));
+  const Golden golden = golden_case_of_gguf(name);
+  const Checkpoint checkpoint = open_golden_gguf(name);
   Engine engine(checkpoint.spec, *checkpoint.tensors, one_thread());
-  expect_close(run_alone(engine, tokens_of(golden)), golden.floats(name.substr(split + 1) + ".logits"),
+  expect_close(run_alone(engine, tokens_of(golden)), golden.floats(gguf_type(name) + ".logits"),
                kTolerance, "logits [T, V]");
 }
 

@@ -1,65 +1,19 @@
-// What the engine's suites share: golden models by name, engines on them, and ways to run tokens through.
+// What the engine's suites share: engines on the golden models, and ways to run tokens through.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "engine/engine.h"
-#include "formats/checkpoint.h"
-#include "spec/tensor_io.h"
-#include "support/golden.h"
+#include "support/golden_models.h"
 
 namespace lapidary::test {
-
-using Tokens = std::vector<int32_t>;
-
-// Every text model of the goldens, by folder. The sharded one has the weights and so the case of the other.
-inline const std::vector<std::string>& golden_models() {
-  static const std::vector<std::string> names = {
-      "gemma4-e2b-tiny",        "gemma4-e4b-tiny", "gemma4-12b-tiny",    "gemma4-26b-tiny",
-      "gemma4-31b-tiny",        "gemma3-tiny",     "llama-tiny",         "llama3-tiny",
-      "gemma4-e2b-wide",        "gemma4-12b-wide", "gemma4-12b-mm-tiny", "gemma4-e2b-mm-tiny",
-      "gemma4-31b-tiny-sharded"};
-  return names;
-}
-
-inline std::string case_name(const std::string& model) {
-  const size_t end = model.rfind("-sharded");
-  return end == std::string::npos ? model : model.substr(0, end);
-}
-
-inline Checkpoint open_golden_model(const std::string& name) {
-  return open_checkpoint(data_path("models/" + name));
-}
-inline Golden golden_case(const std::string& name) {
-  return Golden(data_path("cases/" + case_name(name) + ".safetensors"));
-}
-
-// A test's name may hold letters, digits and underscores only.
-inline std::string test_name(const std::string& name) {
-  std::string out = name;
-  std::replace_if(
-      out.begin(), out.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-  return out;
-}
-inline std::string name_of_model(const testing::TestParamInfo<std::string>& info) {
-  return test_name(info.param);
-}
-
-inline Tokens tokens_of(const Golden& golden, const std::string& name = "input_ids") {
-  const std::vector<int64_t> wide = golden.ints(name);
-  return Tokens(wide.begin(), wide.end());
-}
 
 inline EngineOptions one_thread() {
   return {.threads = 1};
@@ -117,33 +71,6 @@ inline std::span<const float> row_of(const std::vector<float>& matrix, size_t ro
   return std::span(matrix).subspan(row * width, width);
 }
 
-// A source with some of its tensors replaced; what is not replaced is passed on.
-class PatchedTensors : public TensorSource {
- public:
-  explicit PatchedTensors(const TensorSource& base) : base_(base) {}
-  TensorData read(const Slot& slot) const override {
-    return patches_.contains(slot) ? patches_.read(slot) : base_.read(slot);
-  }
-  // Replaces a tensor by floats of the given shape.
-  void set(const Slot& slot, const Shape& shape, const std::vector<float>& values) {
-    patches_.write(slot, {DType::f32, shape, std::as_bytes(std::span(values))});
-  }
-  // Replaces a tensor by what `change` makes of its elements.
-  void change(const Slot& slot, const std::function<void(std::vector<float>&)>& change) {
-    const TensorData data = read(slot);
-    std::vector<float> values = to_floats(data.view);
-    change(values);
-    set(slot, data.view.shape, values);
-  }
-  void fill(const Slot& slot, float value) {
-    change(slot, [&](std::vector<float>& values) { std::fill(values.begin(), values.end(), value); });
-  }
-
- private:
-  const TensorSource& base_;
-  MemoryTensors patches_;
-};
-
 // Keeps all that a probe sees, by layer and position, of one sequence.
 class Recorder : public Probe {
  public:
@@ -195,27 +122,6 @@ class Recorder : public Probe {
   std::map<int64_t, ByPosition> hidden_, keys_, values_;
   ByPosition final_norm_;
   std::vector<Scores> scores_;
-};
-
-// Sets an environment variable for the life of the object.
-class ScopedEnvironment {
- public:
-  ScopedEnvironment(std::string name, const std::string& value) : name_(std::move(name)) {
-    if (const char* old = std::getenv(name_.c_str())) old_ = old;
-    setenv(name_.c_str(), value.c_str(), 1);
-  }
-  ~ScopedEnvironment() {
-    if (old_) {
-      setenv(name_.c_str(), old_->c_str(), 1);
-    } else {
-      unsetenv(name_.c_str());
-    }
-  }
-  ScopedEnvironment(const ScopedEnvironment&) = delete;
-
- private:
-  std::string name_;
-  std::optional<std::string> old_;
 };
 
 }  // namespace lapidary::test
