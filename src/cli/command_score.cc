@@ -162,9 +162,7 @@ void check_dump(const ScoreFlags& flags, const ModelSpec& spec, const ScoreInput
 
 // Models without a tokenizer can still be scored by ids.
 std::optional<Tokenizer> tokenizer_of(const ScoreFlags& flags, const Checkpoint& checkpoint) {
-  const bool has_one = !checkpoint.text.tokenizer_json.empty() ||
-                       (checkpoint.text.gguf != nullptr && checkpoint.text.gguf->has("tokenizer.ggml.model"));
-  if (flags.ids && (!has_one || !flags.tokens)) return {};
+  if (flags.ids && (!has_tokenizer(checkpoint.text) || !flags.tokens)) return {};
   return make_tokenizer(checkpoint.text);
 }
 

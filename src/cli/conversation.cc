@@ -50,15 +50,19 @@ void Conversation::reset() {
   if (!flags_.system.empty()) add("system", flags_.system);
 }
 
-std::string Conversation::prompt_text() const {
+ChatRequest Conversation::request() const {
   ChatRequest request;
   request.messages_json = boost::json::serialize(messages_);
   request.options_json = boost::json::serialize(options_);
-  return template_.render(request);
+  return request;
+}
+
+std::string Conversation::prompt_text() const {
+  return template_.render(request());
 }
 
 std::vector<TokenId> Conversation::prompt_ids() const {
-  return tokenizer_.template_ids(prompt_text());
+  return chat_ids(template_, tokenizer_, request());
 }
 
 }  // namespace lapidary

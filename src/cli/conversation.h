@@ -33,6 +33,8 @@ class Conversation {
   std::string prompt_text() const;
 
  private:
+  ChatRequest request() const;
+
   const Tokenizer& tokenizer_;
   ChatTemplate template_;
   ChatFlags flags_;

@@ -52,6 +52,16 @@ TextModel open_text_model(const std::string& model) {
   return {std::move(checkpoint), std::move(tokenizer), times};
 }
 
+EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& flags) {
+  EngineOptions options;
+  options.threads = flags.threads;
+  options.chunk = flags.chunk;
+  options.max_sequences = 1;
+  options.context = context_of(checkpoint, flags);
+  options.kv_dtype = flags.kv_dtype == "bf16" ? DType::bf16 : DType::f32;
+  return options;
+}
+
 std::unique_ptr<Engine> load_engine(const Checkpoint& checkpoint, const EngineFlags& flags,
                                     LoadTimes& times) {
   ensure(checkpoint.tensors != nullptr, ErrorCode::usage, "{} holds no weights", checkpoint.path.string());
@@ -59,12 +69,7 @@ std::unique_ptr<Engine> load_engine(const Checkpoint& checkpoint, const EngineFl
   Progress progress("loading");
   auto show = [&](int64_t done, int64_t total) { progress.show(done, total, true); };
   FunctionRef<void(int64_t, int64_t)> on_load(show);
-  EngineOptions options;
-  options.threads = flags.threads;
-  options.chunk = flags.chunk;
-  options.max_sequences = 1;
-  options.context = context_of(checkpoint, flags);
-  options.kv_dtype = flags.kv_dtype == "bf16" ? DType::bf16 : DType::f32;
+  EngineOptions options = engine_options(checkpoint, flags);
   options.on_load = &on_load;
   auto engine = std::make_unique<Engine>(checkpoint.spec, *checkpoint.tensors, options);
   times.engine_seconds += now_seconds() - start;

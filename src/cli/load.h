@@ -38,6 +38,8 @@ struct TextModel {
 };
 TextModel open_text_model(const std::string& model);
 
+EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& flags);
+
 // Packs the weights. One sequence, unless told otherwise. Adds its time to `times`.
 std::unique_ptr<Engine> load_engine(const Checkpoint& checkpoint, const EngineFlags& flags, LoadTimes& times);
 

@@ -38,6 +38,10 @@ GgufVocabulary gguf_vocabulary(const GgufFile& file) {
   return vocabulary;
 }
 
+bool has_tokenizer(const TextAssets& text) {
+  return text.gguf != nullptr ? text.gguf->has(key("model")) : !text.tokenizer_json.empty();
+}
+
 Tokenizer make_tokenizer(const TextAssets& text) {
   if (text.gguf != nullptr) return Tokenizer::from_gguf(gguf_vocabulary(*text.gguf));
   ensure(!text.tokenizer_json.empty(), ErrorCode::not_found,

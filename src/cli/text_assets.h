@@ -10,6 +10,8 @@ namespace lapidary {
 // The tokenizer.ggml.* keys of a GGUF file. Views point into the file's bytes.
 GgufVocabulary gguf_vocabulary(const GgufFile& file);
 
+bool has_tokenizer(const TextAssets& text);  // models without one can still be run on token ids
+
 // Error(not_found) when the checkpoint carries neither tokenizer.json nor a GGUF vocabulary.
 Tokenizer make_tokenizer(const TextAssets& text);
 

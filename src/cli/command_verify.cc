@@ -1,0 +1,247 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <boost/json.hpp>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/conversation.h"
+#include "cli/flags.h"
+#include "cli/load.h"
+#include "cli/model_path.h"
+#include "cli/numbers.h"
+#include "cli/terminal.h"
+#include "cli/text_assets.h"
+#include "cli/verify_prompts.h"
+#include "cli/verify_report.h"
+#include "reference/reference.h"
+#include "spec/footprint.h"
+#include "verify/verify.h"
+
+namespace lapidary {
+namespace {
+
+constexpr const char* kVerifyExamples =
+    R"(The engine, loaded as `run` loads it, is held against an independent executor (libtorch, float64): every layer's hidden
+state, keys and values, the logits, and greedy text. Checks of the tokenizer, the template and the tensors come first.
+Exit code 0: passed. 1: failed, and the report says where first.
+
+Prompts: texts of several kinds and one longer than the model's window are built in. --prompts takes a text file, one prompt a
+line, or a .jsonl file with "text", "ids" or "messages" (and "name") on each line.
+
+Examples:
+  lapidary verify smollm2-135m-instruct
+  lapidary verify smollm2-135m-instruct --self-test          is every kind of damage seen?
+  lapidary verify model-q4.gguf --against model-f32/         what the quantisation costs
+  lapidary verify gemma3-270m --kv-dtype bf16 --prompts mine.jsonl --json)";
+
+struct VerifyFlags {
+  std::string model, prompts, against, dtype = "f64";
+  int64_t decode = 32;
+  bool full_dtype = false, self_test = false, json = false;
+  EngineFlags engine;
+};
+
+VocabularyClaims claims_of(const Checkpoint& checkpoint) {
+  return {checkpoint.spec.vocab_size, checkpoint.text.bos_id, checkpoint.text.eos_id,
+          checkpoint.text.stop_ids};
+}
+
+int64_t count_special(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  return std::count_if(ids.begin(), ids.end(), [&](TokenId id) { return tokenizer.is_special(id); });
+}
+
+std::vector<TokenizerCheck> check_template(const Checkpoint& checkpoint, const Tokenizer& tokenizer) {
+  if (!checkpoint.text.chat_template) return {};
+  const auto ids_of = [&](const std::string& message) {
+    Conversation conversation(checkpoint, tokenizer, {});
+    conversation.add("user", message);
+    return conversation.prompt_ids();
+  };
+  std::string forged = "hello";
+  for (const TokenId id : tokenizer.turn_end_ids()) forged += " " + tokenizer.token_name(id);
+  const std::vector<TokenId> plain = ids_of("hello"), with_spellings = ids_of(forged);
+  const int64_t marks = count_special(tokenizer, plain),
+                forged_marks = count_special(tokenizer, with_spellings);
+  return {{"renders", !plain.empty(),
+           fmt::format("a turn of one word is {} tokens, {} of them special", plain.size(), marks)},
+          {"users cannot forge turns", marks == forged_marks,
+           fmt::format("spellings of turn marks in a message add {} special tokens", forged_marks - marks)}};
+}
+
+std::string dtypes_text(const Checkpoint& checkpoint) {
+  std::string out;
+  for (const auto& [dtype, bytes] : checkpoint.dtype_bytes) {
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", dtype, bytes_text(bytes));
+  }
+  return out;
+}
+
+void check_tokens(const std::vector<VerifyPrompt>& prompts, const ModelSpec& spec, int64_t n_decode) {
+  for (const VerifyPrompt& prompt : prompts) {
+    ensure(!prompt.tokens.empty(), ErrorCode::usage, "prompt \"{}\" is empty", prompt.name);
+    for (size_t i = 0; i < prompt.tokens.size(); ++i) {
+      ensure(prompt.tokens[i] >= 0 && prompt.tokens[i] < spec.vocab_size, ErrorCode::usage,
+             "prompt \"{}\": token {} is {}, outside the vocabulary of {}", prompt.name, i, prompt.tokens[i],
+             spec.vocab_size);
+    }
+    const auto rows = static_cast<int64_t>(prompt.tokens.size()) + n_decode;
+    ensure(rows <= spec.max_position, ErrorCode::limit,
+           "prompt \"{}\": {} positions, the model was made for {}", prompt.name, rows, spec.max_position);
+  }
+}
+
+// Decoded weights are kept when they take less than half of this machine's memory.
+bool weights_fit(const ModelSpec& spec, ReferenceType type) {
+  const int64_t bytes_each = type == ReferenceType::f64 ? 8 : 4;
+  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  return count_parameters(spec).resident * bytes_each < memory / 2;
+}
+
+class Verification {
+ public:
+  Verification(const VerifyFlags& flags, Checkpoint checkpoint, std::optional<Tokenizer> tokenizer)
+      : flags_(flags), checkpoint_(std::move(checkpoint)), tokenizer_(std::move(tokenizer)) {
+    report_.model = checkpoint_.path.string();
+    report_.format = checkpoint_.format;
+    report_.dtypes = dtypes_text(checkpoint_);
+    report_.skipped_tensors = static_cast<int64_t>(checkpoint_.skipped.size());
+    for_each_tensor(checkpoint_.spec, [&](const TensorInfo&) { ++report_.tensors; });
+  }
+
+  // The checks that take a moment. False: no need to go on.
+  bool check_text() {
+    if (!tokenizer_) return true;
+    report_.tokenizer = check_tokenizer(*tokenizer_, claims_of(checkpoint_));
+    report_.template_checks = check_template(checkpoint_, *tokenizer_);
+    return report_.passed();
+  }
+
+  void run_models() {
+    prompts_ = flags_.prompts.empty() ? built_in_prompts(checkpoint_, tokenizer_)
+                                      : read_prompts(flags_.prompts, checkpoint_, tokenizer_);
+    check_tokens(prompts_, checkpoint_.spec, flags_.decode);
+    std::optional<Checkpoint> other;
+    if (!flags_.against.empty()) other = open_other();
+    ensure(why_no_reference().empty(), ErrorCode::unsupported, "{}", why_no_reference());
+    LoadTimes times;
+    const std::unique_ptr<Engine> engine = load_engine(checkpoint_, engine_flags(), times);
+    const ReferenceType type = reference_type(flags_.dtype);
+    const bool hold = weights_fit(checkpoint_.spec, type);
+    Progress opening("reference");
+    opening.show(0, 1, false);
+    const Checkpoint& truth = other ? *other : checkpoint_;
+    const auto reference = open_reference(truth.spec, *truth.tensors,
+                                          {.type = type, .hold_weights = hold, .threads = engine->threads()});
+    opening.clear();
+    report_.engine = fmt::format("{}; {} threads", engine->numeric_mode(), engine->threads());
+    report_.reference = fmt::format("libtorch, {}{}", reference_type_name(type),
+                                    hold ? "" : ", weights decoded layer by layer");
+    report_.tolerances = other ? Tolerances{} : tolerances_of(kv_dtype());
+    verify_prompts(*engine, *reference);
+  }
+
+  void self_test() {
+    ensure(flags_.against.empty(), ErrorCode::usage, "--self-test and --against cannot be given together");
+    Progress progress("damaging the engine's copy");
+    const auto total = static_cast<int64_t>(mutations().size());
+    for (const Mutation& mutation : mutations()) {
+      progress.show(static_cast<int64_t>(report_.mutations.size()), total, false);
+      report_.mutations.push_back(try_mutation(mutation, checkpoint_.spec, *checkpoint_.tensors,
+                                               engine_options(checkpoint_, engine_flags()), prompts_,
+                                               report_.prompts, report_.tolerances));
+    }
+  }
+
+  VerifyReport& report() { return report_; }
+
+ private:
+  DType kv_dtype() const {
+    return flags_.engine.kv_dtype == "bf16" && !flags_.full_dtype ? DType::bf16 : DType::f32;
+  }
+
+  EngineFlags engine_flags() const {
+    EngineFlags out = flags_.engine;
+    if (flags_.full_dtype) out.kv_dtype = "f32";
+    for (const VerifyPrompt& prompt : prompts_) {
+      out.context = std::max(out.context, static_cast<int64_t>(prompt.tokens.size()) + flags_.decode);
+    }
+    return out;
+  }
+
+  Checkpoint open_other() {
+    Checkpoint other = open_checkpoint(resolve_model(flags_.against, false));
+    ensure(other.spec == checkpoint_.spec, ErrorCode::usage,
+           "--against {}: another model: its spec differs from that of {} (`lapidary inspect --json` shows "
+           "both)",
+           other.path.string(), checkpoint_.path.string());
+    report_.against = other.path.string();
+    return other;
+  }
+
+  void verify_prompts(Engine& engine, Reference& reference) {
+    Progress progress("verifying");
+    for (const VerifyPrompt& prompt : prompts_) {
+      progress.show(static_cast<int64_t>(report_.prompts.size()), static_cast<int64_t>(prompts_.size()),
+                    false);
+      report_.prompt_names.push_back(prompt.name);
+      report_.prompt_tokens.push_back(static_cast<int64_t>(prompt.tokens.size()));
+      report_.prompts.push_back(verify_prompt(engine, reference, prompt, flags_.decode, report_.tolerances));
+      if (!flags_.self_test) report_.prompts.back().expected = Trace();  // gigabytes, and nobody needs them
+    }
+  }
+
+  const VerifyFlags& flags_;
+  Checkpoint checkpoint_;
+  std::optional<Tokenizer> tokenizer_;
+  std::vector<VerifyPrompt> prompts_;
+  VerifyReport report_;
+};
+
+int verify(const VerifyFlags& flags) {
+  const double start = now_seconds();
+  Checkpoint checkpoint = open_checkpoint(resolve_model(flags.model, false));
+  std::optional<Tokenizer> tokenizer;
+  if (has_tokenizer(checkpoint.text)) tokenizer = make_tokenizer(checkpoint.text);
+  Verification verification(flags, std::move(checkpoint), std::move(tokenizer));
+  if (verification.check_text()) {
+    verification.run_models();
+    if (flags.self_test) verification.self_test();
+  }
+  VerifyReport& report = verification.report();
+  report.seconds = now_seconds() - start;
+  if (flags.json) {
+    write_out(boost::json::serialize(verify_json(report)) + "\n");
+  } else {
+    write_out(verify_text(report, Style::for_fd(STDOUT_FILENO)));
+  }
+  return report.passed() ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& program, Action& action) {
+  CLI::App* command =
+      program.add_subcommand("verify", "Holds the engine against an independent float reference");
+  auto flags = std::make_shared<VerifyFlags>();
+  command->footer(kVerifyExamples);
+  command->add_option("MODEL", flags->model, "Model: folder, GGUF file or name in the cache")->required();
+  command->add_option("--prompts", flags->prompts, "Prompts to use in place of the built-in ones")
+      ->check(CLI::ExistingFile);
+  command->add_option("-n,--decode", flags->decode, "Tokens decoded after each prompt (default 32)")
+      ->check(between(0, 4096));
+  command->add_option("--dtype", flags->dtype, "Arithmetic of the reference: f64 or f32 (default f64)")
+      ->check(CLI::IsMember({"f64", "f32"}));
+  command->add_option("--against", flags->against,
+                      "The reference reads this model: states what quantisation costs");
+  command->add_flag("--full-dtype", flags->full_dtype,
+                    "Engine in float throughout, whatever --kv-dtype says");
+  command->add_flag("--self-test", flags->self_test,
+                    "Also damage the engine's copy, one feature at a time: is it seen?");
+  command->add_flag("--json", flags->json, "One JSON object");
+  add_engine_flags(*command, flags->engine);
+  command->callback([flags, &action] { action = [flags] { return verify(*flags); }; });
+}
+
+}  // namespace lapidary

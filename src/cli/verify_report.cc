@@ -1,0 +1,240 @@
+#include "cli/verify_report.h"
+
+#include <boost/json.hpp>
+
+#include "base/error.h"
+#include "cli/numbers.h"
+#include "cli/table.h"
+#include "text/utf8.h"
+
+namespace lapidary {
+namespace {
+
+namespace json = boost::json;
+
+std::string small(double value) {
+  return value == 0 ? "0" : fmt::format("{:.1e}", value);
+}
+
+std::string text_of(const Difference& d) {
+  return d.finite ? small(d.max) : "NaN";
+}
+
+// The worst of all prompts, layer by layer.
+std::vector<LayerComparison> worst_layers(const VerifyReport& report) {
+  std::vector<LayerComparison> out;
+  for (const PromptResult& prompt : report.prompts) {
+    out.resize(prompt.comparison.layers.size());
+    for (size_t i = 0; i < out.size(); ++i) {
+      const LayerComparison& layer = prompt.comparison.layers[i];
+      out[i].owner = layer.owner;
+      out[i].hidden.join(layer.hidden);
+      out[i].k.join(layer.k);
+      out[i].v.join(layer.v);
+    }
+  }
+  return out;
+}
+
+std::string greedy_text(const GreedyComparison& greedy) {
+  if (!greedy.parts_at) return fmt::format("{} of {}", greedy.equal, greedy.steps);
+  return fmt::format("{} of {}, parts at {}, gap {}", greedy.equal, greedy.steps, *greedy.parts_at,
+                     small(greedy.gap));
+}
+
+std::string checks_text(const std::vector<TokenizerCheck>& checks, const std::string& what,
+                        const Style& style) {
+  std::string out;
+  for (const TokenizerCheck& check : checks) {
+    out += fmt::format("{:<10} {}  {}: {}\n", what, check.passed ? "ok    " : style.red("FAILED"), check.name,
+                       check.detail);
+  }
+  return out;
+}
+
+std::string prompts_text(const VerifyReport& report, const Style& style) {
+  TextTable table({{"prompt", Align::left},
+                   {"tokens", Align::right},
+                   {"hidden", Align::right},
+                   {"K, V", Align::right},
+                   {"logits", Align::right},
+                   {"rms", Align::right},
+                   {"mean KL", Align::right},
+                   {"first choice", Align::right},
+                   {"greedy", Align::left}});
+  for (size_t i = 0; i < report.prompts.size(); ++i) {
+    const Comparison& c = report.prompts[i].comparison;
+    Difference hidden, kv;
+    for (const LayerComparison& layer : c.layers) {
+      hidden.join(layer.hidden);
+      kv.join(layer.k);
+      kv.join(layer.v);
+    }
+    const LogitComparison& z = c.logits;
+    table.add({report.prompt_names[i], std::to_string(report.prompt_tokens[i]), text_of(hidden), text_of(kv),
+               text_of(z.difference), small(z.difference.rms), small(z.kl_mean),
+               fmt::format("{} of {}", z.same_first_choice, z.rows), greedy_text(c.greedy)});
+  }
+  return table.text(style, "  ");
+}
+
+std::string layers_text(const VerifyReport& report, const Style& style) {
+  TextTable table({{"layer", Align::right},
+                   {"hidden max", Align::right},
+                   {"rms", Align::right},
+                   {"K max", Align::right},
+                   {"V max", Align::right}});
+  const std::vector<LayerComparison> layers = worst_layers(report);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerComparison& layer = layers[i];
+    table.add({std::to_string(i), text_of(layer.hidden), small(layer.hidden.rms),
+               layer.owner ? text_of(layer.k) : "borrows", layer.owner ? text_of(layer.v) : ""});
+  }
+  return table.text(style, "  ");
+}
+
+std::string_view outcome_name(MutationOutcome outcome) {
+  switch (outcome) {
+    case MutationOutcome::caught: return "caught";
+    case MutationOutcome::missed: return "MISSED";
+    case MutationOutcome::not_applicable: return "not applicable";
+  }
+  fail(ErrorCode::internal, "a mutation outcome without a name");
+}
+
+std::string mutations_text(const VerifyReport& report, const Style& style) {
+  TextTable table(
+      {{"damage", Align::left}, {"outcome", Align::left}, {"where", Align::left}, {"seen as", Align::left}});
+  for (const MutationResult& m : report.mutations) {
+    table.add({m.name, std::string(outcome_name(m.outcome)), m.where, m.detail});
+  }
+  return table.text(style, "  ");
+}
+
+json::object difference_json(const Difference& d) {
+  if (!d.finite) return {{"finite", false}, {"position", d.row}};
+  return {{"max", d.max}, {"rms", d.rms}, {"position", d.row}};
+}
+
+json::array checks_json(const std::vector<TokenizerCheck>& checks) {
+  json::array out;
+  for (const TokenizerCheck& check : checks) {
+    out.push_back({{"name", check.name}, {"passed", check.passed}, {"detail", check.detail}});
+  }
+  return out;
+}
+
+json::object prompt_json(const std::string& name, int64_t tokens, const PromptResult& prompt) {
+  const Comparison& c = prompt.comparison;
+  json::array layers;
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    json::object layer{{"layer", i}, {"hidden", difference_json(c.layers[i].hidden)}};
+    if (c.layers[i].owner) {
+      layer["k"] = difference_json(c.layers[i].k);
+      layer["v"] = difference_json(c.layers[i].v);
+    }
+    layers.push_back(std::move(layer));
+  }
+  json::object logits = difference_json(c.logits.difference);
+  logits["max_absolute"] = c.logits.max_absolute;
+  logits["kl_mean"] = c.logits.kl_mean;
+  logits["kl_max"] = c.logits.kl_max;
+  logits["rows"] = c.logits.rows;
+  logits["same_first_choice"] = c.logits.same_first_choice;
+  json::object greedy{{"steps", c.greedy.steps}, {"equal", c.greedy.equal}};
+  if (c.greedy.parts_at) {
+    greedy["parts_at"] = *c.greedy.parts_at;
+    greedy["gap"] = c.greedy.gap;
+  }
+  return {{"name", name},
+          {"tokens", tokens},
+          {"passed", prompt.failure.empty()},
+          {"failure", prompt.failure},
+          {"layers", std::move(layers)},
+          {"final_norm", difference_json(c.final_norm)},
+          {"logits", std::move(logits)},
+          {"greedy", std::move(greedy)},
+          {"engine_seconds", prompt.engine_seconds},
+          {"reference_seconds", prompt.reference_seconds}};
+}
+
+}  // namespace
+
+std::vector<std::string> VerifyReport::failures() const {
+  std::vector<std::string> out;
+  for (const auto* checks : {&tokenizer, &template_checks}) {
+    for (const TokenizerCheck& check : *checks) {
+      if (!check.passed) out.push_back(fmt::format("{}: {}", check.name, check.detail));
+    }
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (!prompts[i].failure.empty())
+      out.push_back(fmt::format("{}: {}", prompt_names[i], prompts[i].failure));
+  }
+  for (const MutationResult& m : mutations) {
+    if (m.outcome == MutationOutcome::missed)
+      out.push_back(fmt::format("self-test: \"{}\" was not seen", m.name));
+  }
+  return out;
+}
+
+bool VerifyReport::passed() const {
+  return failures().empty();
+}
+
+std::string verify_text(const VerifyReport& report, const Style& style) {
+  std::string out = fmt::format("model      {} ({}; {})\nengine     {}\nreference  {}{}\n", report.model,
+                                report.format, report.dtypes, report.engine, report.reference,
+                                report.against.empty() ? "" : ", weights of " + report.against);
+  out += report.tokenizer.empty() ? "tokenizer  none: prompts are random ids\n"
+                                  : checks_text(report.tokenizer, "tokenizer", style);
+  out += checks_text(report.template_checks, "template", style);
+  out += fmt::format(
+      "tensors    ok      {} consumed, each of the shape that the model needs; {} skipped with a reason\n",
+      report.tensors, report.skipped_tensors);
+  out += fmt::format("\n{}\n{}", prompts_text(report, style), layers_text(report, style));
+  out += "  Differences are |engine - reference| / max(1, |reference|, rms of its row).\n";
+  if (!report.mutations.empty()) out += "\n" + mutations_text(report, style);
+  const std::vector<std::string> failures = report.failures();
+  out += "\n";
+  for (const std::string& failure : failures) out += fmt::format("{}  {}\n", style.red("FAILED"), failure);
+  if (failures.empty()) {
+    const Tolerances& t = report.tolerances;
+    const std::string bound = t.logits > 0    ? fmt::format("every difference within {:.0e}", t.logits)
+                              : t.mean_kl > 0 ? fmt::format("mean KL within {:.0e} nats", t.mean_kl)
+                                              : "stated, not judged";
+    out += fmt::format("{}  {}; {}\n", style.bold("PASSED"), bound, seconds_text(report.seconds));
+  }
+  return out;
+}
+
+json::object verify_json(const VerifyReport& report) {
+  json::array prompts, mutants, failures;
+  for (size_t i = 0; i < report.prompts.size(); ++i) {
+    prompts.push_back(prompt_json(report.prompt_names[i], report.prompt_tokens[i], report.prompts[i]));
+  }
+  for (const MutationResult& m : report.mutations) {
+    mutants.push_back(
+        {{"name", m.name}, {"outcome", outcome_name(m.outcome)}, {"where", m.where}, {"detail", m.detail}});
+  }
+  for (const std::string& failure : report.failures()) failures.push_back(json::string(failure));
+  const Tolerances& t = report.tolerances;
+  return {{"model", utf8_lossy(report.model)},
+          {"format", report.format},
+          {"dtypes", report.dtypes},
+          {"engine", report.engine},
+          {"reference", report.reference},
+          {"against", utf8_lossy(report.against)},
+          {"tolerances", {{"hidden", t.hidden}, {"kv", t.kv}, {"logits", t.logits}, {"mean_kl", t.mean_kl}}},
+          {"tokenizer", checks_json(report.tokenizer)},
+          {"template", checks_json(report.template_checks)},
+          {"tensors", report.tensors},
+          {"skipped_tensors", report.skipped_tensors},
+          {"prompts", std::move(prompts)},
+          {"mutations", std::move(mutants)},
+          {"failures", std::move(failures)},
+          {"passed", report.passed()},
+          {"seconds", report.seconds}};
+}
+
+}  // namespace lapidary
