@@ -13,7 +13,7 @@
 #include "cli/input.h"
 #include "cli/model_path.h"
 #include "cli/numbers.h"
-#include "cli/score.h"
+#include "cli/score_executors.h"
 #include "cli/stats.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
@@ -32,7 +32,8 @@ Examples:
   lapidary score smollm2-135m-instruct book.txt
   lapidary score smollm2-135m-instruct book.txt --window 2048 --stride 1024 --json
   lapidary score smollm2-135m-instruct --ids 504,3575,282,4649,314,7042 --tokens
-  lapidary score gemma-tiny --ids prompt.json --dump out.safetensors)";
+  lapidary score gemma-tiny --ids prompt.json --dump out.safetensors
+  lapidary score gemma-tiny --ids prompt.json --executor reference --dtype f64)";
 
 constexpr int64_t kMaxDumpBytes = int64_t{4} << 30;
 
@@ -42,6 +43,7 @@ struct ScoreFlags {
   int64_t window = 0, stride = 0;
   std::string dump;
   bool tokens = false, json = false;
+  std::string executor = "engine", dtype;
   EngineFlags engine;
 };
 
@@ -103,7 +105,7 @@ struct Summary {
 };
 
 boost::json::object score_json(const std::string& path, const ScoreInput& input, const ScoreResult& result,
-                               const Engine& engine) {
+                               const ScoreExecutor& executor) {
   const Summary summary(result.logprobs);
   boost::json::object out{{"model", utf8_lossy(path)},        {"tokens", input.ids.size()},
                           {"scored", result.logprobs.size()}, {"windows", result.windows},
@@ -113,8 +115,8 @@ boost::json::object score_json(const std::string& path, const ScoreInput& input,
     out["bits_per_byte"] = -summary.total / std::log(2.0) / static_cast<double>(input.text_bytes);
   }
   out["seconds"] = result.seconds;
-  out["threads"] = engine.threads();
-  out["numeric_mode"] = engine.numeric_mode();
+  out["threads"] = executor.threads();
+  out["numeric_mode"] = executor.numeric_mode();
   out["input_ids"] = boost::json::value_from(input.ids);
   out["logprobs"] = boost::json::value_from(result.logprobs);
   return out;
@@ -166,27 +168,39 @@ std::optional<Tokenizer> tokenizer_of(const ScoreFlags& flags, const Checkpoint&
   return make_tokenizer(checkpoint.text);
 }
 
+// No more pages than the windows need.
+std::unique_ptr<ScoreExecutor> make_executor(const ScoreFlags& flags, const Checkpoint& checkpoint,
+                                             int64_t context) {
+  if (flags.executor == "reference") {
+    return reference_executor(checkpoint, reference_type(flags.dtype.empty() ? "f64" : flags.dtype),
+                              flags.engine.threads);
+  }
+  ensure(flags.dtype.empty(), ErrorCode::usage,
+         "--dtype is the reference's: give --executor reference with it");
+  EngineFlags engine_flags = flags.engine;
+  engine_flags.context = context;
+  return engine_executor(checkpoint, engine_flags);
+}
+
 int score(const ScoreFlags& flags) {
   ensure(!flags.file || !flags.ids, ErrorCode::usage, "FILE and --ids cannot be given together");
-  LoadTimes times;
   const Checkpoint checkpoint = open_checkpoint(resolve_model(flags.model, false));
   const std::optional<Tokenizer> tokenizer = tokenizer_of(flags, checkpoint);
   const ScoreInput input = read_input(flags, checkpoint, tokenizer);
   const std::vector<ScoreWindow> windows = windows_of(flags, checkpoint, input);
   check_dump(flags, checkpoint.spec, input, windows.size());
-  EngineFlags engine_flags = flags.engine;
-  engine_flags.context = longest(windows, input.begins_with_bos);  // no more pages than the windows need
-  const std::unique_ptr<Engine> engine = load_engine(checkpoint, engine_flags, times);
+  const std::unique_ptr<ScoreExecutor> executor =
+      make_executor(flags, checkpoint, longest(windows, input.begins_with_bos));
   std::optional<ScoreDump> dump;
   if (!flags.dump.empty()) dump.emplace(checkpoint.spec, static_cast<int64_t>(input.ids.size()));
   Progress progress("scoring");
   const ScoreResult result =
-      score_ids(*engine, input.ids, windows, input.begins_with_bos, dump ? &*dump : nullptr,
+      score_ids(*executor, input.ids, windows, input.begins_with_bos, dump ? &*dump : nullptr,
                 [&](int64_t done, int64_t total) { progress.show(done, total, false); });
   progress.clear();
   if (dump) dump->write(flags.dump, input.ids, result.logprobs);
   if (flags.json) {
-    write_out(boost::json::serialize(score_json(checkpoint.path.string(), input, result, *engine)) + "\n");
+    write_out(boost::json::serialize(score_json(checkpoint.path.string(), input, result, *executor)) + "\n");
   } else {
     if (flags.tokens) write_out(tokens_text(input, result, tokenizer) + "\n");
     write_out(summary_text(input, result));
@@ -209,10 +223,22 @@ void add_score_command(CLI::App& program, Action& action) {
       ->add_option("--stride", flags->stride, "Tokens from one window to the next (default: half a window)")
       ->check(at_least(1));
   command->add_option("--dump", flags->dump, "Write logits, hidden states and KV to this .safetensors file");
+  command->add_option("--executor", flags->executor, "engine, or the float reference (default engine)")
+      ->check(CLI::IsMember({"engine", "reference"}));
+  command->add_option("--dtype", flags->dtype, "Arithmetic of the reference: f64, f32 or bf16 (default f64)")
+      ->check(CLI::IsMember({"f64", "f32", "bf16"}));
   command->add_flag("--tokens", flags->tokens, "One line for every token");
   command->add_flag("--json", flags->json, "One JSON object, per-token values included");
   add_engine_flags(*command, flags->engine);
-  command->callback([flags, &action] { action = [flags] { return score(*flags); }; });
+  command->callback([flags, command, &action] {
+    // What only the engine has must not look as if it were obeyed.
+    for (const char* flag : {"--chunk", "--kv-dtype"}) {
+      if (flags->executor == "reference" && command->count(flag) > 0) {
+        throw CLI::ValidationError(flag, "belongs to the engine, not to --executor reference");
+      }
+    }
+    action = [flags] { return score(*flags); };
+  });
 }
 
 }  // namespace lapidary

@@ -11,12 +11,12 @@
 #include "cli/load.h"
 #include "cli/model_path.h"
 #include "cli/numbers.h"
+#include "cli/score_executors.h"
 #include "cli/terminal.h"
 #include "cli/text_assets.h"
 #include "cli/verify_prompts.h"
 #include "cli/verify_report.h"
 #include "reference/reference.h"
-#include "spec/footprint.h"
 #include "verify/verify.h"
 
 namespace lapidary {
@@ -92,13 +92,6 @@ void check_tokens(const std::vector<VerifyPrompt>& prompts, const ModelSpec& spe
   }
 }
 
-// Decoded weights are kept when they take less than half of this machine's memory.
-bool weights_fit(const ModelSpec& spec, ReferenceType type) {
-  const int64_t bytes_each = type == ReferenceType::f64 ? 8 : 4;
-  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  return count_parameters(spec).resident * bytes_each < memory / 2;
-}
-
 class Verification {
  public:
   Verification(const VerifyFlags& flags, Checkpoint checkpoint, std::optional<Tokenizer> tokenizer)
@@ -128,7 +121,7 @@ class Verification {
     LoadTimes times;
     const std::unique_ptr<Engine> engine = load_engine(checkpoint_, engine_flags(), times);
     const ReferenceType type = reference_type(flags_.dtype);
-    const bool hold = weights_fit(checkpoint_.spec, type);
+    const bool hold = reference_weights_fit(checkpoint_.spec, type);
     Progress opening("reference");
     opening.show(0, 1, false);
     const Checkpoint& truth = other ? *other : checkpoint_;

@@ -27,11 +27,11 @@ std::vector<ScoreWindow> plan_windows(int64_t tokens, int64_t window, int64_t st
   return windows;
 }
 
-double log_probability(std::span<const float> logits, int32_t id) {
+double log_probability(std::span<const double> logits, int32_t id) {
   const double highest = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
-  for (const float z : logits) sum += std::exp(static_cast<double>(z) - highest);
-  return static_cast<double>(logits[static_cast<size_t>(id)]) - highest - std::log(sum);
+  for (const double z : logits) sum += std::exp(z - highest);
+  return logits[static_cast<size_t>(id)] - highest - std::log(sum);
 }
 
 ScoreDump::ScoreDump(const ModelSpec& spec, int64_t tokens) : spec_(spec), tokens_(tokens) {
@@ -61,39 +61,8 @@ int64_t ScoreDump::bytes_needed(const ModelSpec& spec, int64_t tokens) {
   return per_token * tokens * 4;
 }
 
-void ScoreDump::on_logits(int64_t row, std::span<const float> logits) {
-  std::copy(logits.begin(), logits.end(), entry("logits").values.begin() + row * spec_.vocab_size);
-}
-
-void ScoreDump::on_hidden(int64_t layer, std::span<const RowId> rows, std::span<const float> hidden) {
-  const int64_t width = spec_.d_model;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    const auto from = hidden.begin() + static_cast<int64_t>(r) * width;
-    std::copy(from, from + width,
-              entry("hidden").values.begin() + (layer * tokens_ + rows[r].position) * width);
-  }
-}
-
-void ScoreDump::on_final_norm(std::span<const RowId> rows, std::span<const float> values) {
-  const int64_t width = spec_.d_model;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    const auto from = values.begin() + static_cast<int64_t>(r) * width;
-    std::copy(from, from + width, entry("final_norm").values.begin() + rows[r].position * width);
-  }
-}
-
-void ScoreDump::on_kv(int64_t layer, RowId row, std::span<const float> k, std::span<const float> v) {
-  const AttentionSpec& attention = *spec_.layers[static_cast<size_t>(layer)].attention;
-  const auto store = [&](const char* which, std::span<const float> values) {
-    auto& to = entry(fmt::format("kv.{}.{}", layer, which)).values;
-    for (int64_t head = 0; head < attention.n_kv_heads; ++head) {
-      const auto from = values.begin() + head * attention.head_dim;
-      std::copy(from, from + attention.head_dim,
-                to.begin() + (head * tokens_ + row.position) * attention.head_dim);
-    }
-  };
-  store("k", k);
-  store("v", v);
+void ScoreDump::put_logits(int64_t row, std::span<const double> logits) {
+  copy(logits, entry("logits").values, row * spec_.vocab_size);
 }
 
 void ScoreDump::write(const std::string& path, std::span<const int32_t> ids,
@@ -108,8 +77,8 @@ void ScoreDump::write(const std::string& path, std::span<const int32_t> ids,
   write_file_atomically(path, write_safetensors(tensors));
 }
 
-ScoreResult score_ids(Engine& engine, std::span<const int32_t> ids, const std::vector<ScoreWindow>& windows,
-                      bool repeat_bos, ScoreDump* dump,
+ScoreResult score_ids(ScoreExecutor& executor, std::span<const int32_t> ids,
+                      const std::vector<ScoreWindow>& windows, bool repeat_bos, ScoreDump* dump,
                       FunctionRef<void(int64_t done, int64_t total)> on_progress) {
   ScoreResult result;
   result.logprobs.resize(ids.size() - 1);
@@ -118,10 +87,9 @@ ScoreResult score_ids(Engine& engine, std::span<const int32_t> ids, const std::v
   constexpr int64_t kPiece = 256;  // rows between two signs of life
   const double start = now_seconds();
   for (const ScoreWindow& window : windows) {
-    const int32_t sequence = engine.open();
+    executor.begin();
     if (repeat_bos && window.begin > 0) {
-      const Feed bos[] = {{sequence, ids.first(1), Want::none}};
-      engine.forward(bos, [](size_t, int64_t, std::span<const float>) {});
+      executor.feed(ids.first(1), false, nullptr, [](int64_t, std::span<const double>) {});
     }
     for (int64_t at = window.begin; at < window.end;) {
       // Rows up to the one before the first scored token are context: their logits are not asked for, unless
@@ -129,23 +97,18 @@ ScoreResult score_ids(Engine& engine, std::span<const int32_t> ids, const std::v
       const int64_t asked = dump != nullptr ? window.begin : std::max(window.begin, window.first_scored - 1);
       const bool wanted = at >= asked;
       const int64_t end = std::min({window.end, at + kPiece, wanted ? window.end : asked});
-      const Feed feeds[] = {{sequence, ids.subspan(static_cast<size_t>(at), static_cast<size_t>(end - at)),
-                             wanted ? Want::all : Want::none}};
-      engine.forward(
-          feeds,
-          [&](size_t, int64_t index, std::span<const float> logits) {
-            const int64_t next = at + index + 1;
-            if (dump != nullptr) dump->on_logits(at + index, logits);
-            if (next >= window.first_scored && next < window.end) {
-              result.logprobs[static_cast<size_t>(next - 1)] =
-                  log_probability(logits, ids[static_cast<size_t>(next)]);
-            }
-          },
-          dump);
+      executor.feed(ids.subspan(static_cast<size_t>(at), static_cast<size_t>(end - at)), wanted, dump,
+                    [&](int64_t index, std::span<const double> logits) {
+                      const int64_t next = at + index + 1;
+                      if (dump != nullptr) dump->put_logits(at + index, logits);
+                      if (next >= window.first_scored && next < window.end) {
+                        result.logprobs[static_cast<size_t>(next - 1)] =
+                            log_probability(logits, ids[static_cast<size_t>(next)]);
+                      }
+                    });
       at = end;
       on_progress(at, total);
     }
-    engine.close(sequence);
   }
   result.seconds = now_seconds() - start;
   return result;

@@ -192,8 +192,12 @@ std::string verify_text(const VerifyReport& report, const Style& style) {
   out += fmt::format(
       "tensors    ok      {} consumed, each of the shape that the model needs; {} skipped with a reason\n",
       report.tensors, report.skipped_tensors);
-  out += fmt::format("\n{}\n{}", prompts_text(report, style), layers_text(report, style));
-  out += "  Differences are |engine - reference| / max(1, |reference|, rms of its row).\n";
+  if (report.prompts.empty()) {
+    out += "\nthe model was not run: what comes before failed\n";
+  } else {
+    out += fmt::format("\n{}\n{}", prompts_text(report, style), layers_text(report, style));
+    out += "  Differences are |engine - reference| / max(1, |reference|, rms of its row).\n";
+  }
   if (!report.mutations.empty()) out += "\n" + mutations_text(report, style);
   const std::vector<std::string> failures = report.failures();
   out += "\n";

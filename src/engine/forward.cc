@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/error.h"
+
 namespace lapidary {
 
 // The whole model. Rows whose output nobody wants leave at the last layer that stores KV (keep_wanted_rows).
@@ -44,8 +46,22 @@ void Forward::layer(int64_t index) {
   if (layer.ple) per_layer_embedding(index);
   if (layer.layer_scalar)
     for_rows([&](int64_t r) { k_.scale(w.layer_scalar[0], spec_.d_model, ws_.hidden.row(r)); });
+  check_finite(index);
   if (probe_)
     probe_->on_hidden(index, ids_, {ws_.hidden.row(0), static_cast<size_t>(rows() * spec_.d_model)});
+}
+
+// A row that is NaN or infinite can only get worse: it is named where it began, not as odd text a hundred
+// tokens later.
+void Forward::check_finite(int64_t index) const {
+  for (int64_t r = 0; r < rows(); r++) {
+    const float* hidden = ws_.hidden.row(r);
+    float sum = 0;  // x * 0 is NaN exactly where x is not finite, and stays so in any sum
+    for (int64_t i = 0; i < spec_.d_model; i++) sum += hidden[i] * 0.0f;
+    const RowId& id = ids_[static_cast<size_t>(r)];
+    ensure(sum == 0, ErrorCode::data, "layer {}: the hidden state of sequence {}, position {} is not finite",
+           index, id.sequence, id.position);
+  }
 }
 
 // hidden += post_norm(branch); the norm is there in sandwich models only.

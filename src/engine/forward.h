@@ -84,6 +84,7 @@ class Forward {
   // forward.cc
   void embed();
   void layer(int64_t index);
+  void check_finite(int64_t index) const;  // Error(data) naming layer, sequence and position
   void per_layer_embedding(int64_t index);
   void residual(const LayerSpec& layer, const std::vector<float>& post_norm);
   void head(OnLogits on_logits);

@@ -54,9 +54,9 @@ TEST(Windows, RefuseAStrideThatLeavesTokensOut) {
 }
 
 TEST(LogProbability, IsExactForKnownCases) {
-  const std::vector<float> even(1000, 3.5f);
+  const std::vector<double> even(1000, 3.5);
   EXPECT_NEAR(log_probability(even, 17), -std::log(1000.0), 1e-12);
-  const std::vector<float> far{30000.0f, 0.0f, 29999.0f};
+  const std::vector<double> far{30000.0, 0.0, 29999.0};
   EXPECT_NEAR(log_probability(far, 0), -std::log1p(std::exp(-1.0)), 1e-12);
   EXPECT_NEAR(log_probability(far, 1), -30000.0 - std::log1p(std::exp(-1.0)), 1e-9);
 }

@@ -162,6 +162,22 @@ TEST_F(Limits, WeightsThatAreNoNumbersAreNamed) {
   }
 }
 
+// Finite weights, but products beyond the range of float32: the layer is named, and the step leaves no trace.
+TEST_F(Limits, ActivationsThatOverflowAreNamedWithTheirLayer) {
+  PatchedTensors tensors(*checkpoint.tensors);
+  for (const TensorKind kind : {TensorKind::up, TensorKind::down, TensorKind::gate})
+    tensors.fill({kind, 5}, 3e38F);
+  Engine engine(checkpoint.spec, tensors, one_thread());
+  const int32_t sequence = engine.open();
+  const Feed feed{sequence, tokens};
+  expect_refused(
+      [&] {
+        engine.forward({&feed, 1}, ignore);
+      },
+      ErrorCode::data, {"layer 5: the hidden state of sequence 0, position 0 is not finite"});
+  EXPECT_EQ(engine.length(sequence), 0);
+}
+
 // A table read by row is not read whole at load; the row tells when it is met.
 TEST_F(Limits, ABadRowOfAGatheredTableIsNamedWhenItIsFed) {
   PatchedTensors tensors(*checkpoint.tensors);

@@ -1,0 +1,186 @@
+// `lapidary verify` and `score --executor reference` as a user runs them.
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <set>
+
+#include "formats/mapped_file.h"
+#include "support/compare.h"
+#include "support/golden_models.h"
+#include "support/program.h"
+
+namespace lapidary::test {
+namespace {
+
+namespace json = boost::json;
+
+std::string gguf(const std::string& name) {
+  return data_path("gguf/models/" + name + ".gguf").string();
+}
+std::string folder(const std::string& name) {
+  return data_path("models/" + name).string();
+}
+
+TEST(VerifyCommand, ReportsAndPasses) {
+  const Program program;
+  const Outcome outcome = program.run({"verify", gguf("gemma4-e2b-tiny-Q8_0"), "--self-test"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  for (const char* part :
+       {"tokenizer  ok", "past the window", "libtorch, f64", "layer_scalar := 1", "PASSED"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  EXPECT_EQ(outcome.out.find("MISSED"), std::string::npos);
+}
+
+TEST(VerifyCommand, AModelWithoutATokenizerIsVerifiedOnRandomIds) {
+  const Program program;
+  const json::object report = program.json({"verify", folder("gemma4-26b-tiny"), "--json"});
+  EXPECT_TRUE(report.at("passed").as_bool());
+  EXPECT_TRUE(report.at("tokenizer").as_array().empty());
+  const json::array& prompts = report.at("prompts").as_array();
+  ASSERT_EQ(prompts.size(), 3u);
+  EXPECT_EQ(prompts[0].at("name").as_string(), "random 1");
+  EXPECT_EQ(prompts[0].at("layers").as_array().size(), 6u);
+}
+
+TEST(VerifyCommand, TakesPromptsOfTheUser) {
+  const Program program;
+  program.folder().write(
+      "prompts.jsonl",
+      std::string_view("{\"text\": \"the end\", \"name\": \"mine\"}\n{\"ids\": [2, 5, 7]}\n"));
+  const json::object report = program.json({"verify", gguf("llama-tiny-F32"), "--prompts", "prompts.jsonl",
+                                            "--json", "-n", "4", "--dtype", "f32"});
+  const json::array& prompts = report.at("prompts").as_array();
+  ASSERT_EQ(prompts.size(), 2u);
+  EXPECT_EQ(prompts[0].at("name").as_string(), "mine");
+  EXPECT_EQ(prompts[1].at("tokens").to_number<int>(), 3);
+  EXPECT_EQ(prompts[1].at("greedy").at("steps").to_number<int>(), 4);
+
+  program.folder().write("bad.jsonl", std::string_view("{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"));
+  expect_refusal(program.run({"verify", gguf("llama-tiny-F32"), "--prompts", "bad.jsonl"}), 1,
+                 "bad.jsonl:2: unknown field \"txt\"");
+  program.folder().write("outside.jsonl", std::string_view("{\"ids\": [2, 99999]}\n"));
+  expect_refusal(program.run({"verify", gguf("llama-tiny-F32"), "--prompts", "outside.jsonl"}), 2,
+                 "token 1 is 99999, outside the vocabulary of 320");
+}
+
+TEST(VerifyCommand, StatesWhatQuantisationCosts) {
+  const Program program;
+  const json::object report = program.json(
+      {"verify", gguf("gemma4-e2b-tiny-Q8_0"), "--against", gguf("gemma4-e2b-tiny-F32"), "--json"});
+  EXPECT_TRUE(report.at("passed").as_bool());
+  const json::object& logits = report.at("prompts").as_array()[0].at("logits").as_object();
+  EXPECT_GT(logits.at("max").to_number<double>(), 1e-3) << "Q8_0 is not free";
+  EXPECT_GT(logits.at("kl_mean").to_number<double>(), 0);
+  expect_refusal(program.run({"verify", gguf("llama-tiny-Q8_0"), "--against", gguf("llama3-tiny-F32")}), 2,
+                 "another model: its spec differs");
+}
+
+TEST(VerifyCommand, LossyKvIsACostAndFullDtypeTakesItAway) {
+  const Program program;
+  const json::object lossy =
+      program.json({"verify", folder("gemma4-e2b-tiny"), "--kv-dtype", "bf16", "--json"});
+  EXPECT_TRUE(lossy.at("passed").as_bool());
+  EXPECT_NE(lossy.at("engine").as_string().find("kv bf16"), std::string::npos);
+  const json::object full =
+      program.json({"verify", folder("gemma4-e2b-tiny"), "--kv-dtype", "bf16", "--full-dtype", "--json"});
+  EXPECT_NE(full.at("engine").as_string().find("kv f32"), std::string::npos);
+  const auto worst = [](const json::object& report) {
+    return report.at("prompts").as_array()[0].at("logits").at("max").to_number<double>();
+  };
+  EXPECT_GT(worst(lossy), 10 * worst(full));
+}
+
+TEST(VerifyCommand, NamesACorruptedTokenizerBeforeAnythingRuns) {
+  const Program program;
+  std::string bytes = read_text_file(gguf("llama-tiny-F32"));
+  const std::string key = "tokenizer.ggml.eos_token_id";
+  const size_t at = bytes.find(key);
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + key.size() + 4] = 99;  // after the type: the id's lowest byte
+  program.folder().write("damaged.gguf", std::string_view(bytes));
+  const Outcome outcome = program.run({"verify", "damaged.gguf"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.out.find("tokenizer  FAILED  special ids: eos 99 is"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("hidden"), std::string::npos) << "no model was run";
+
+  const std::string model = (program.folder().path() / "model").string();
+  std::filesystem::copy(folder("llama-tiny"), model);
+  program.folder().write("model/tokenizer.json",
+                         std::string_view("{\"model\": {\"type\": \"BPE\", \"vocab\": {"));
+  expect_refusal(program.run({"verify", model}), 1, "tokenizer.json");
+}
+
+TEST(VerifyCommand, WithoutTheModuleItSaysWhatToDo) {
+  const Program program;
+  Invocation invocation{.arguments = {"verify", folder("llama-tiny")}};
+  invocation.environment["LAPIDARY_REFERENCE"] = (program.folder().path() / "none.so").string();
+  const Outcome outcome = program.run(invocation);
+  expect_refusal(outcome, 1, "no reference executor");
+  EXPECT_NE(outcome.err.find("make reference"), std::string::npos) << outcome.err;
+  program.folder().write("none.so", std::string_view("not a library"));
+  expect_refusal(program.run(invocation), 1, "the reference executor does not load");
+}
+
+class ScoreExecutors : public testing::TestWithParam<const char*> {};
+
+TEST_P(ScoreExecutors, WriteTheGoldensLayout) {
+  const std::string name = GetParam();
+  const Golden golden = golden_case(name);
+  const Program program;
+  json::array ids;
+  for (const int64_t id : golden.ints("input_ids")) ids.push_back(id);
+  program.folder().write("ids.json", std::string_view(json::serialize(ids)));
+  for (const std::string dtype : {"f64", "f32"}) {
+    const json::object result =
+        program.json({"score", folder(name), "--ids", "ids.json", "--executor", "reference", "--dtype", dtype,
+                      "--dump", "out.safetensors", "--json"});
+    EXPECT_EQ(result.at("numeric_mode").as_string(), "reference (libtorch), " + dtype);
+    const Golden dump(program.folder().path() / "out.safetensors");
+    std::set<std::string> expected_names;
+    for (const auto& [tensor, view] : golden.file().tensors) {
+      if (tensor.starts_with("greedy") || tensor.starts_with("batch.") || tensor == "logits_bf16") continue;
+      expected_names.insert(tensor);
+      if (tensor == "input_ids") continue;
+      EXPECT_EQ(dump.shape(tensor), view.shape) << tensor;
+      expect_close(dump.floats(tensor), golden.floats(tensor), 1e-4, tensor);
+    }
+    std::set<std::string> names;
+    for (const auto& [tensor, view] : dump.file().tensors) names.insert(tensor);
+    EXPECT_EQ(names, expected_names);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, ScoreExecutors,
+                         testing::Values("gemma4-e2b-tiny", "gemma4-26b-tiny", "llama-tiny"),
+                         [](const auto& name) { return test_name(name.param); });
+
+TEST(ScoreExecutor, RefusesFlagsOfTheOther) {
+  const Program program;
+  const std::string model = folder("llama-tiny");
+  expect_refusal(program.run({"score", model, "--ids", "2,5,7", "--dtype", "f64"}), 2,
+                 "--dtype is the reference's");
+  expect_refusal(
+      program.run({"score", model, "--ids", "2,5,7", "--executor", "reference", "--kv-dtype", "bf16"}), 2,
+      "--kv-dtype");
+}
+
+TEST(ScoreExecutor, WindowsAgreeWithTheEngines) {
+  const Program program;
+  const std::string model = folder("gemma3-tiny");
+  std::string ids = "2";
+  for (int i = 0; i < 60; ++i) ids += "," + std::to_string((i * 37 + 11) % 300);
+  const std::vector<std::string> common{"score", model,      "--ids", ids,     "--window",
+                                        "16",    "--stride", "8",     "--json"};
+  std::vector<std::string> reference = common;
+  reference.insert(reference.end(), {"--executor", "reference"});
+  const json::array ours = program.json(common).at("logprobs").as_array(),
+                    theirs = program.json(reference).at("logprobs").as_array();
+  ASSERT_EQ(ours.size(), 60u);
+  for (size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_NEAR(ours[i].to_number<double>(), theirs[i].to_number<double>(), 1e-4);
+  }
+}
+
+}  // namespace
+}  // namespace lapidary::test

@@ -1,0 +1,38 @@
+// verify on real weights: the models that users have.
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include "support/program.h"
+
+namespace lapidary::test {
+namespace {
+
+namespace json = boost::json;
+
+json::object verify(const std::string& model, std::vector<std::string> more) {
+  const Program program;
+  Invocation invocation{.arguments = {"verify", model, "--json"}, .user_cache = true};
+  invocation.arguments.insert(invocation.arguments.end(), more.begin(), more.end());
+  return program.json(invocation);
+}
+
+TEST(RealVerify, SmolLM2PassesAndSeesEveryDamage) {
+  const json::object report = verify("smollm2-135m-instruct", {"--self-test"});
+  EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
+  EXPECT_EQ(report.at("prompts").as_array().size(), 5u);
+  int caught = 0;
+  for (const json::value& m : report.at("mutations").as_array())
+    caught += m.at("outcome").as_string() == "caught";
+  EXPECT_EQ(caught, 6);
+}
+
+TEST(RealVerify, Gemma3PassesPastItsWindow) {
+  const json::object report = verify("gemma3-270m", {});
+  EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
+  EXPECT_EQ(report.at("prompts").as_array().back().at("name").as_string(), "past the window");
+  EXPECT_EQ(report.at("prompts").as_array().back().at("tokens").to_number<int>(), 560);
+}
+
+}  // namespace
+}  // namespace lapidary::test
