@@ -48,7 +48,7 @@ TextModel open_text_model(const std::string& model) {
   Checkpoint checkpoint = open_checkpoint(resolve_model(model, false));
   const double opened = now_seconds();
   Tokenizer tokenizer = make_tokenizer(checkpoint.text);
-  const LoadTimes times{opened - start, now_seconds() - opened, 0};
+  const LoadTimes times{opened - start, now_seconds() - opened, 0, 0};
   return {std::move(checkpoint), std::move(tokenizer), times};
 }
 
@@ -65,6 +65,7 @@ std::unique_ptr<Engine> load_engine(const Checkpoint& checkpoint, const EngineFl
   options.max_sequences = 1;
   options.context = context_of(checkpoint, flags);
   options.kv_dtype = flags.kv_dtype == "bf16" ? DType::bf16 : DType::f32;
+  options.keep_behind = flags.keep_behind;
   options.on_load = &on_load;
   auto engine = std::make_unique<Engine>(checkpoint.spec, *checkpoint.tensors, options);
   times.engine_seconds += now_seconds() - start;
