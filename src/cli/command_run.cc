@@ -92,7 +92,10 @@ int run_once(Runner& runner, const RunFlags& flags) {
   const InterruptScope interrupts(true);
   const Answer answer = answer_with(runner, prompt, !flags.json);
   if (saved) {
-    if (runner.conversation) runner.conversation->add("assistant", answer.history);
+    if (runner.conversation) {
+      if (answer.ids.empty() && answer.finish == Finish::interrupted) runner.conversation->drop_last();
+      else runner.conversation->add("assistant", answer.history);
+    }
     save_state(runner, *saved);
   }
   if (flags.json) write_out(boost::json::serialize(answer_json(runner, answer)) + "\n");

@@ -147,7 +147,10 @@ class Repl {
 
   void save(const std::string& file) {
     if (file.empty()) return write_out("/save needs the name of a file\n");
-    if (attempt([&] { save_state(runner_, file); })) say(fmt::format("saved to {}", file));
+    if (!attempt([&] { save_state(runner_, file); })) return;
+    const int32_t sequence = runner_.session->sequence();
+    say(fmt::format("saved to {}: {} tokens; whoever loads it may go back to token {}, or to none", file,
+                    runner_.engine->length(sequence), runner_.engine->earliest_restart(sequence)));
   }
 
   void load_from(const std::string& file) {
@@ -177,6 +180,7 @@ class Repl {
     SamplingParams& sampling = runner_.generation.sampling;
     runner_.session->set_seed(++sampling.seed);
     runner_.sampling = sampling_text(sampling);
+    if (sampling.temperature == 0) say("[greedy: the same answer again; --temp draws others]");
     bool answered = false;
     attempt([&] { answered = answer(last_text_); });
     if (!answered && old) runner_.conversation->add("assistant", *old);

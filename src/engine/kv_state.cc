@@ -100,17 +100,16 @@ void write_state(const KvCache& cache, int32_t sequence, const StateKey& key,
   }
   sink(tokens);
   sink(attachment);
-  std::vector<std::byte> packed(widest);
+  std::vector<std::byte> packed(widest + sizeof(Hash128));  // one page and its checksum, one write
   for (int64_t i = 0; i < cache.n_layers(); i++) {
     const KvCache::Blocks blocks = cache.live(i, sequence);
     for (int64_t b = blocks.first; b < blocks.end; b++) {
       const int64_t n = std::min(kBlock, length - b * kBlock);
+      const size_t size = static_cast<size_t>(n) * cache.geometry(i).position_bytes();
       cache.copy_out(i, sequence, b, n, packed.data());
-      const std::span<const std::byte> page =
-          std::span(packed).first(static_cast<size_t>(n) * cache.geometry(i).position_bytes());
-      sink(page);
-      const Hash128 hash = page_hash(h.hash, i, b, page);
-      sink(bytes_of(hash));
+      const Hash128 hash = page_hash(h.hash, i, b, std::span(packed).first(size));
+      std::memcpy(packed.data() + size, &hash, sizeof hash);
+      sink(std::span(packed).first(size + sizeof hash));
     }
   }
 }

@@ -174,7 +174,7 @@ class StateRepl : public StateFile {
   }
   // What is printed up to the next prompt.
   static std::string after(TerminalSession& session, const std::string& line,
-                           const std::string& end = "greedy") {
+                           const std::string& end = "; greedy") {
     session.wait_for("> ");
     session.type(line + "\r");
     return session.wait_for(end);
@@ -197,7 +197,8 @@ TEST_F(StateRepl, RedoAnswersAgainFromTheCache) {
   after(session, "/redo", "nothing to redo");
   const std::string first = after(session, "the end of the line");
   const std::string again = after(session, "/redo");
-  EXPECT_EQ(answer_in(again, "/redo"), answer_in(first, "the end of the line")) << "greedy, so the same";
+  EXPECT_NE(again.find("the same answer again"), std::string::npos) << again;
+  EXPECT_NE(again.find(answer_in(first, "the end of the line")), std::string::npos) << "greedy\n" << again;
   EXPECT_NE(again.find("prompt parts from them"), std::string::npos) << again;
   EXPECT_NE(again.find("  1 tokens"), std::string::npos) << "all but the last token came from the cache\n"
                                                          << again;
