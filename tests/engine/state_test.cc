@@ -134,6 +134,19 @@ TEST_P(State, TrimGoesBackToEveryRestartPositionAndToNoOther) {
   }
 }
 
+TEST_P(State, TrimGivesPagesBack) {
+  Engine engine = make({.keep_behind = 200});  // nothing leaves by itself
+  const int32_t sequence = engine.open();
+  feed_all(engine, sequence, std::span(base).first(20));
+  const int64_t of_twenty = engine.stats().kv_bytes_in_use;
+  feed_all(engine, sequence, std::span(base).subspan(20));
+  EXPECT_GT(engine.stats().kv_bytes_in_use, of_twenty);
+  engine.trim(sequence, 20);
+  EXPECT_EQ(engine.stats().kv_bytes_in_use, of_twenty);
+  engine.trim(sequence, 0);
+  EXPECT_EQ(engine.stats().kv_bytes_in_use, 0);
+}
+
 TEST_P(State, RedoGivesTheSameBits) {
   for_ways([&](EngineOptions options, const std::string& label) {
     options.keep_behind = 20;
