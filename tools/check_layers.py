@@ -10,7 +10,7 @@ import sys
 
 # folder: (row, the folders above base that it may include, third-party headers that it may include)
 RULES = {
-    "base": (0, (), ("fmt",)),
+    "base": (0, (), ("fmt", "xxhash.h")),
     "spec": (1, (), ("boost",)),
     "kernels": (1, (), ("immintrin.h",)),
     "text": (1, (), ("boost", "bridge.h")),

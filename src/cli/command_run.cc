@@ -9,6 +9,7 @@
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/run_flags.h"
+#include "cli/state_file.h"
 #include "cli/terminal.h"
 #include "text/utf8.h"
 
@@ -23,7 +24,9 @@ Examples:
   lapidary run smollm2-135m-instruct
   lapidary run smollm2-135m-instruct "Name three colours." --system "Be brief." --temp 0.7 --seed 1
   lapidary run --raw smollm2-135m-instruct "The capital of France is" -n 8 --stats
-  lapidary run --raw model.gguf - --stop "\n\n" --json < prompt.txt)";
+  lapidary run --raw model.gguf - --stop "\n\n" --json < prompt.txt
+  lapidary run smollm2-135m-instruct "Name a colour." --save-state talk.state
+  lapidary run smollm2-135m-instruct "Another one." --load-state talk.state --stats)";
 
 std::string prompt_text(const RunFlags& flags) {
   if (flags.prompt && *flags.prompt != "-") return *flags.prompt;
@@ -34,7 +37,6 @@ std::string prompt_text(const RunFlags& flags) {
 }
 
 std::vector<TokenId> prompt_ids(Runner& runner, const std::string& text) {
-  ensure(!text.empty(), ErrorCode::usage, "the prompt is empty");
   if (!runner.conversation) return runner.model.tokenizer.prompt_ids(text);
   runner.conversation->add("user", text);
   return runner.conversation->prompt_ids();
@@ -60,20 +62,46 @@ boost::json::object answer_json(const Runner& runner, const Answer& answer) {
             {"frequency_penalty", sampling.frequency_penalty},
             {"presence_penalty", sampling.presence_penalty},
             {"seed", sampling.seed}}},
+          {"cache",
+           {{"cached_tokens", answer.cache.cached},
+            {"common_tokens", answer.cache.common},
+            {"used_tokens", answer.cache.kept},
+            {"earliest_restart", answer.cache.earliest},
+            {"note", cache_use_text(answer.cache)}}},
           {"timings", timings_json(stats)},
           {"memory", memory_json(stats)},
           {"threads", stats.threads},
           {"numeric_mode", stats.numeric_mode}};
 }
 
+// Files are opened before the weights are loaded: a mistake in their names shows up at once.
 int run_once(Runner& runner, const RunFlags& flags) {
-  const std::vector<TokenId> prompt = prompt_ids(runner, prompt_text(flags));
+  const std::string text = prompt_text(flags);
+  ensure(!text.empty(), ErrorCode::usage, "the prompt is empty");
+  std::optional<MappedFile> loaded;
+  std::optional<AtomicFile> saved;
+  if (!flags.load_state.empty()) loaded.emplace(flags.load_state);
+  if (!flags.save_state.empty()) saved.emplace(flags.save_state);
+  if (loaded) {  // what a chat's prompt begins with is in there
+    load(runner, flags);
+    load_state(runner, *loaded);
+  }
+  const std::vector<TokenId> prompt = prompt_ids(runner, text);
   check_prompt(prompt, context_of(runner.model.checkpoint, flags.engine));
-  load(runner, flags);
+  if (!loaded) load(runner, flags);
   const InterruptScope interrupts(true);
   const Answer answer = answer_with(runner, prompt, !flags.json);
+  if (saved) {
+    if (runner.conversation) {
+      if (answer.ids.empty() && answer.finish == Finish::interrupted) runner.conversation->drop_last();
+      else runner.conversation->add("assistant", answer.history);
+    }
+    save_state(runner, *saved);
+  }
   if (flags.json) write_out(boost::json::serialize(answer_json(runner, answer)) + "\n");
   const Style style = Style::for_fd(STDERR_FILENO);
+  if (loaded && !answer.cache.whole())
+    write_err(fmt::format("note: {}: {}\n", loaded->name(), cache_use_text(answer.cache)));
   if (flags.stats) {
     write_err(stats_table(collect_stats(*runner.engine, runner.model.times, runner.sampling, answer), style));
   } else if (answer.finish == Finish::length && is_terminal(STDERR_FILENO)) {
@@ -85,6 +113,8 @@ int run_once(Runner& runner, const RunFlags& flags) {
 }
 
 void check_flags(const RunFlags& flags) {
+  ensure(flags.load_state.empty() || flags.chat.system.empty(), ErrorCode::usage,
+         "--system and --load-state: the state brings its own messages");
   if (!flags.raw) return;
   ensure(flags.chat.system.empty(), ErrorCode::usage, "--system belongs to a chat; --raw has none");
   ensure(!flags.chat.think, ErrorCode::usage, "--think and --no-think belong to a chat; --raw has none");
@@ -125,6 +155,14 @@ void add_text_flags(CLI::App& command, RunFlags& flags) {
       ->allow_extra_args(false);
   command.add_flag("--ignore-eos", flags.ignore_eos, "Go on past the model's stop tokens");
   command.add_flag("--show-special", flags.show_special, "Print special tokens too");
+  command.add_option("--save-state", flags.save_state,
+                     "Write the KV cache (and the messages of a chat) to this file at the end");
+  command.add_option("--load-state", flags.load_state,
+                     "Go on from such a file: what the prompt shares with it is not computed again");
+  command
+      .add_option("--keep-behind", flags.engine.keep_behind,
+                  "Positions kept behind each window, to go back to without computing again (default 1024)")
+      ->check(at_least(0));
   command.add_flag("--stats", flags.stats, "Say on stderr where the time and the bytes went");
   command.add_flag("--json", flags.json, "One JSON object in place of the text");
 }
@@ -134,6 +172,7 @@ void add_text_flags(CLI::App& command, RunFlags& flags) {
 void add_run_command(CLI::App& program, Action& action) {
   CLI::App* command = program.add_subcommand("run", "Chat with a model, or complete a text");
   auto flags = std::make_shared<RunFlags>();
+  flags->engine.keep_behind = 1024;
   command->footer(kRunExamples);
   add_text_flags(*command, *flags);
   add_sampling_flags(*command, flags->sampling);

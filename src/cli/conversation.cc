@@ -50,6 +50,21 @@ void Conversation::reset() {
   if (!flags_.system.empty()) add("system", flags_.system);
 }
 
+bool Conversation::drop_turn() {
+  size_t last = messages_.size();
+  while (last > 0 && messages_[last - 1].at("role").as_string() != "user") last--;
+  if (last == 0) return false;
+  messages_.resize(last - 1);
+  return true;
+}
+
+std::optional<std::string> Conversation::take_answer() {
+  if (messages_.empty() || messages_.back().at("role").as_string() != "assistant") return {};
+  std::string answer(messages_.back().at("content").as_string());
+  messages_.pop_back();
+  return answer;
+}
+
 ChatRequest Conversation::request() const {
   ChatRequest request;
   request.messages_json = boost::json::serialize(messages_);

@@ -27,6 +27,11 @@ class Conversation {
   void add(const std::string& role, const std::string& content);
   void drop_last();  // an answer that failed must not leave its question behind
   void reset();      // back to the system message
+  bool drop_turn();  // the last question and what follows it; false when there is none
+  // Takes the last answer back and returns it; nothing when the last message is none.
+  std::optional<std::string> take_answer();
+  const boost::json::array& messages() const { return messages_; }
+  void set_messages(boost::json::array messages) { messages_ = std::move(messages); }
   // The conversation so far and the opening of the model's turn, with exactly one BOS where the model wants
   // one.
   std::vector<TokenId> prompt_ids() const;

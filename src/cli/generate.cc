@@ -48,14 +48,23 @@ void end(Answer& answer, Finish finish, std::string reason) {
 
 std::string_view finish_name(Finish finish) {
   switch (finish) {
-    case Finish::stop:
-      return "stop";
-    case Finish::length:
-      return "length";
-    case Finish::interrupted:
-      return "interrupted";
+    case Finish::stop: return "stop";
+    case Finish::length: return "length";
+    case Finish::interrupted: return "interrupted";
   }
   fail(ErrorCode::internal, "finish {} has no name", static_cast<int>(finish));
+}
+
+std::string cache_use_text(const CacheUse& use) {
+  if (use.cached == 0) return "nothing was in the cache";
+  if (use.whole()) return fmt::format("all {} tokens in the cache were used", use.cached);
+  if (use.kept > 0 || use.common == 0)
+    return fmt::format("{} of {} tokens in the cache were used; the prompt parts from them at token {}",
+                       use.kept, use.cached, use.common);
+  return fmt::format(
+      "none of {} tokens in the cache were used: the prompt parts from them at token {}, and layers with a "
+      "window go back to token {} only (--keep-behind)",
+      use.cached, use.common, use.earliest);
 }
 
 void check_prompt(std::span<const TokenId> prompt, int64_t context) {
@@ -73,15 +82,18 @@ Session::Session(Engine& engine, const Tokenizer& tokenizer, GenerationOptions o
       words_(std::min(tokenizer.vocab_size(), engine.spec().vocab_size)),
       sequence_(engine.open()) {}
 
-void Session::reset() {
-  engine_.close(sequence_);
-  sequence_ = engine_.open();
-  fed_.clear();
-}
-
-void Session::reuse_or_reset(std::span<const TokenId> prompt) {
-  const bool goes_on = prompt.size() > fed_.size() && std::equal(fed_.begin(), fed_.end(), prompt.begin());
-  if (!goes_on && !fed_.empty()) reset();
+// The last token of the prompt is always fed: its logits are wanted.
+CacheUse Session::keep_common(std::span<const TokenId> prompt) {
+  const std::span<const TokenId> held = engine_.tokens(sequence_),
+                                 usable = prompt.first(prompt.size() - (prompt.empty() ? 0 : 1));
+  const auto end = std::mismatch(held.begin(), held.end(), usable.begin(), usable.end()).first;
+  CacheUse use;
+  use.cached = static_cast<int64_t>(held.size());
+  use.common = end - held.begin();
+  use.earliest = engine_.earliest_restart(sequence_);
+  use.kept = use.common >= use.earliest ? use.common : 0;
+  engine_.trim(sequence_, use.kept);
+  return use;
 }
 
 TokenId Session::feed(std::span<const TokenId> tokens, Want want, Sampler& sampler, uint64_t step) {
@@ -90,14 +102,13 @@ TokenId Session::feed(std::span<const TokenId> tokens, Want want, Sampler& sampl
   engine_.forward(feeds, [&](size_t, int64_t, std::span<const float> logits) {
     sampled = sampler.sample(logits.first(static_cast<size_t>(words_)), step);
   });
-  fed_.insert(fed_.end(), tokens.begin(), tokens.end());
   return sampled;
 }
 
 // In pieces, so that a long prompt can be followed and interrupted (false); chunks never change the bits.
 bool Session::prefill(std::span<const TokenId> prompt, Sampler& sampler, const Watcher& watcher,
                       TokenId& first) {
-  std::span<const TokenId> rest = prompt.subspan(fed_.size());
+  std::span<const TokenId> rest = prompt.subspan(static_cast<size_t>(engine_.length(sequence_)));
   const auto total = static_cast<int64_t>(rest.size());
   while (!rest.empty()) {
     if (watcher.interrupted()) return false;
@@ -130,10 +141,9 @@ void Session::decode(TokenId token, Sampler& sampler, TextOut& out, const Watche
 
 Answer Session::answer(std::span<const TokenId> prompt, const Watcher& watcher) {
   check_prompt(prompt, engine_.context());
-  reuse_or_reset(prompt);
   Answer answer;
+  answer.cache = keep_common(prompt);
   answer.prompt_tokens = static_cast<int64_t>(prompt.size());
-  answer.reused_tokens = static_cast<int64_t>(fed_.size());
   Sampler sampler(options_.sampling, words_);
   for (const TokenId id : prompt) sampler.observe(id);
   TextOut out(tokenizer_, options_, watcher, answer);

@@ -48,7 +48,7 @@ TextModel open_text_model(const std::string& model) {
   Checkpoint checkpoint = open_checkpoint(resolve_model(model, false));
   const double opened = now_seconds();
   Tokenizer tokenizer = make_tokenizer(checkpoint.text);
-  const LoadTimes times{opened - start, now_seconds() - opened, 0};
+  const LoadTimes times{opened - start, now_seconds() - opened, 0, 0};
   return {std::move(checkpoint), std::move(tokenizer), times};
 }
 
@@ -59,6 +59,7 @@ EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& fl
   options.max_sequences = 1;
   options.context = context_of(checkpoint, flags);
   options.kv_dtype = flags.kv_dtype == "bf16" ? DType::bf16 : DType::f32;
+  options.keep_behind = flags.keep_behind;
   return options;
 }
 

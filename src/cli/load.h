@@ -18,6 +18,7 @@ struct EngineFlags {
   int64_t chunk = 64;
   int64_t context = 0;
   std::string kv_dtype = "f32";
+  int64_t keep_behind = 0;  // a flag of commands that go back in a text
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 
@@ -29,6 +30,7 @@ struct LoadTimes {
   double open_seconds = 0;  // headers, configuration
   double tokenizer_seconds = 0;
   double engine_seconds = 0;  // packing of the weights
+  double state_seconds = 0;   // reading saved states, the check of the model included
 };
 
 struct TextModel {

@@ -5,6 +5,7 @@
 #include "cli/line_reader.h"
 #include "cli/model_path.h"
 #include "cli/run_flags.h"
+#include "cli/state_file.h"
 #include "cli/suggest.h"
 #include "cli/terminal.h"
 
@@ -14,6 +15,10 @@ namespace {
 constexpr const char* kHelp =
     "  /help           this list\n"
     "  /reset          forget the conversation\n"
+    "  /redo           answer the last message again, with the next seed\n"
+    "  /undo           forget the last message and its answer\n"
+    "  /save FILE      write the conversation and its KV cache to a file\n"
+    "  /load FILE      go on from such a file\n"
     "  /system TEXT    start over with this system message (no TEXT: with none)\n"
     "  /stats          where the time and the bytes of the last answer went\n"
     "  /bye            leave (Ctrl-D too)\n"
@@ -76,17 +81,27 @@ class Repl {
   // False: leave.
   bool obey(const std::string& line) {
     const std::string word = line.substr(0, line.find(' '));
+    const std::string rest = word.size() == line.size() ? "" : line.substr(word.size() + 1);
     if (word == "/bye" || word == "/exit" || word == "/quit") return false;
     if (word == "/help") {
       write_out(kHelp);
     } else if (word == "/reset") {
       forget();
     } else if (word == "/system") {
-      set_system(word.size() == line.size() ? "" : line.substr(word.size() + 1));
+      set_system(rest);
     } else if (word == "/stats") {
       show_stats();
+    } else if (word == "/redo") {
+      redo();
+    } else if (word == "/undo") {
+      undo();
+    } else if (word == "/save") {
+      save(rest);
+    } else if (word == "/load") {
+      load_from(rest);
     } else {
-      const auto guess = nearest(word, {"/help", "/reset", "/system", "/stats", "/bye"});
+      const auto guess =
+          nearest(word, {"/help", "/reset", "/redo", "/undo", "/save", "/load", "/system", "/stats", "/bye"});
       write_out(fmt::format("unknown command {}{}; /help lists them\n", terminal_safe(word),
                             guess ? fmt::format(", did you mean {}?", *guess) : ""));
     }
@@ -119,17 +134,68 @@ class Repl {
         stats_table(collect_stats(*runner_.engine, runner_.model.times, runner_.sampling, *last_), style_));
   }
 
-  void reply(const std::string& text) {
+  // An error ends what was asked for, not the conversation.
+  bool attempt(FunctionRef<void()> action) const {
     try {
-      if (runner_.conversation) runner_.conversation->add("user", text);
-      answer(text);
-    } catch (const Error& error) {  // ends the turn, not the conversation
-      if (runner_.conversation) runner_.conversation->drop_last();
+      action();
+      return true;
+    } catch (const Error& error) {
       write_err(fmt::format("{} {}\n", Style::for_fd(STDERR_FILENO).red("error:"), error.what()));
+      return false;
     }
   }
 
-  void answer(const std::string& text) {
+  void save(const std::string& file) {
+    if (file.empty()) return write_out("/save needs the name of a file\n");
+    if (!attempt([&] { save_state(runner_, file); })) return;
+    const int32_t sequence = runner_.session->sequence();
+    say(fmt::format("saved to {}: {} tokens; whoever loads it may go back to token {}, or to none", file,
+                    runner_.engine->length(sequence), runner_.engine->earliest_restart(sequence)));
+  }
+
+  void load_from(const std::string& file) {
+    if (file.empty()) return write_out("/load needs the name of a file\n");
+    if (!attempt([&] { load_state(runner_, MappedFile(file)); })) return;
+    last_text_.clear();
+    say(fmt::format("going on from {} tokens", runner_.engine->length(runner_.session->sequence())));
+  }
+
+  void say(const std::string& text) const { write_out(style_.dim(terminal_safe(text)) + "\n"); }
+
+  // The cache keeps what the next prompt will have in common with it; what was forgotten leaves it now.
+  void undo() {
+    if (!runner_.conversation || !runner_.conversation->drop_turn()) return write_out("nothing to undo\n");
+    try {
+      runner_.session->keep_common(runner_.conversation->prompt_ids());
+    } catch (const Error&) {  // nothing left to ask, or no template for what is left
+      runner_.session->reset();
+    }
+    say("forgotten: the last message and its answer");
+  }
+
+  void redo() {
+    std::optional<std::string> old;
+    if (runner_.conversation) old = runner_.conversation->take_answer();
+    if (runner_.conversation ? !old.has_value() : last_text_.empty()) return write_out("nothing to redo\n");
+    SamplingParams& sampling = runner_.generation.sampling;
+    runner_.session->set_seed(++sampling.seed);
+    runner_.sampling = sampling_text(sampling);
+    if (sampling.temperature == 0) say("[greedy: the same answer again; --temp draws others]");
+    bool answered = false;
+    attempt([&] { answered = answer(last_text_); });
+    if (!answered && old) runner_.conversation->add("assistant", *old);
+  }
+
+  void reply(const std::string& text) {
+    last_text_ = text;
+    if (runner_.conversation) runner_.conversation->add("user", text);
+    bool answered = false;
+    attempt([&] { answered = answer(text); });
+    if (!answered && runner_.conversation) runner_.conversation->drop_last();
+  }
+
+  // False: interrupted before the first word. `text` is what raw completion goes on from.
+  bool answer(const std::string& text) {
     const std::vector<TokenId> prompt =
         runner_.conversation ? runner_.conversation->prompt_ids() : runner_.model.tokenizer.prompt_ids(text);
     Answer answer = answer_with(runner_, prompt, true);
@@ -142,14 +208,10 @@ class Repl {
     if (flags_.stats)
       write_out(
           stats_table(collect_stats(*runner_.engine, runner_.model.times, runner_.sampling, answer), style_));
-    if (runner_.conversation) {
-      if (answer.ids.empty() && answer.finish == Finish::interrupted) {
-        runner_.conversation->drop_last();
-      } else {
-        runner_.conversation->add("assistant", answer.history);
-      }
-    }
+    const bool answered = !answer.ids.empty() || answer.finish != Finish::interrupted;
+    if (runner_.conversation && answered) runner_.conversation->add("assistant", answer.history);
     last_ = std::move(answer);
+    return answered;
   }
 
   Runner& runner_;
@@ -157,13 +219,22 @@ class Repl {
   LineReader reader_;
   Style style_;
   std::optional<Answer> last_;
+  std::string last_text_;
 };
 
 }  // namespace
 
+// Files are opened before the weights are loaded: a mistake in their names shows up at once.
 int run_repl(Runner& runner, const RunFlags& flags) {
+  std::optional<MappedFile> loaded;
+  std::optional<AtomicFile> saved;
+  if (!flags.load_state.empty()) loaded.emplace(flags.load_state);
+  if (!flags.save_state.empty()) saved.emplace(flags.save_state);
   load(runner, flags);
-  return Repl(runner, flags).run();
+  if (loaded) load_state(runner, *loaded);
+  const int code = Repl(runner, flags).run();
+  if (saved) save_state(runner, *saved);
+  return code;
 }
 
 }  // namespace lapidary

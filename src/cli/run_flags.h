@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "cli/conversation.h"
 #include "cli/generate.h"
 #include "cli/load.h"
@@ -22,6 +23,7 @@ struct RunFlags {
   int64_t max_tokens = 1024;
   std::vector<std::string> stops;
   bool ignore_eos = false, show_special = false, stats = false, json = false;
+  std::string load_state, save_state;  // files; empty: none
   SamplingFlags sampling;
   EngineFlags engine;
 };
@@ -34,6 +36,7 @@ struct Runner {
   std::string sampling;            // in words
   std::unique_ptr<Engine> engine;  // null until load()
   std::unique_ptr<Session> session;
+  std::optional<Hash128> model_hash;  // known once a state was saved or loaded
 };
 
 // Opens the model without its weights; every mistake in the flags shows up here.

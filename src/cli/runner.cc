@@ -38,7 +38,7 @@ void set_stops(Runner& runner, const RunFlags& flags) {
 }  // namespace
 
 Runner open_runner(const RunFlags& flags) {
-  Runner runner{open_text_model(flags.model), {}, {}, {}, {}, {}};
+  Runner runner{open_text_model(flags.model), {}, {}, {}, {}, {}, {}};
   const Checkpoint& checkpoint = runner.model.checkpoint;
   runner.generation.max_tokens = flags.max_tokens;
   runner.generation.show_special = flags.show_special;

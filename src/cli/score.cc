@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "cli/load.h"
-#include "formats/mapped_file.h"
+#include "formats/atomic_file.h"
 #include "formats/safetensors.h"
 
 namespace lapidary {

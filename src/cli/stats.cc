@@ -55,16 +55,19 @@ RunStats collect_stats(const Engine& engine, const LoadTimes& load, const std::s
 
 std::string stats_table(const RunStats& stats, const Style& style) {
   const Answer& answer = stats.answer;
-  const int64_t prefilled = answer.prompt_tokens - answer.reused_tokens;
+  const int64_t prefilled = answer.prompt_tokens - answer.cache.kept;
   const double decode_rate = per_second(answer.decode_steps, answer.decode_seconds);
   TextTable time({{"time", Align::left}, {"", Align::right}, {"", Align::left}});
   time.add({"open the files", seconds_text(stats.load.open_seconds), ""});
   time.add({"tokenizer", seconds_text(stats.load.tokenizer_seconds), ""});
   time.add({"load and pack weights", seconds_text(stats.load.engine_seconds), ""});
+  if (stats.load.state_seconds > 0)
+    time.add({"read the saved state", seconds_text(stats.load.state_seconds),
+              bytes_text(stats.engine.kv_bytes_restored) + " of keys and values"});
   std::string prefill = fmt::format("{} tokens, {} tok/s", grouped(prefilled),
                                     rate_text(per_second(prefilled, answer.prefill_seconds)));
-  if (answer.reused_tokens > 0)
-    prefill += fmt::format(" ({} more were in the cache)", grouped(answer.reused_tokens));
+  if (answer.cache.kept > 0)
+    prefill += fmt::format(" ({} more were in the cache)", grouped(answer.cache.kept));
   time.add({"prefill, first token", seconds_text(answer.prefill_seconds), prefill});
   std::string decode = fmt::format("{} steps", grouped(answer.decode_steps));
   if (answer.decode_steps > 0) {
@@ -83,17 +86,19 @@ std::string stats_table(const RunStats& stats, const Style& style) {
              fmt::format("{} reserved as address space", bytes_text(engine.kv_bytes_reserved))});
   bytes.add({"workspace", bytes_text(engine.workspace_bytes), ""});
   bytes.add({"peak resident", bytes_text(stats.peak_rss_bytes), "mapped pages of the file included"});
-  return time.text(style) + bytes.text(style) +
+  const std::string use = answer.cache.cached > 0 ? "  " + cache_use_text(answer.cache) + "\n" : "";
+  return time.text(style) + bytes.text(style) + style.dim(use) +
          style.dim(fmt::format("  {} threads; {}; {}", stats.threads, stats.numeric_mode, stats.sampling)) +
          "\n";
 }
 
 boost::json::object timings_json(const RunStats& stats) {
   const Answer& answer = stats.answer;
-  const int64_t prefilled = answer.prompt_tokens - answer.reused_tokens;
+  const int64_t prefilled = answer.prompt_tokens - answer.cache.kept;
   return {{"open_s", stats.load.open_seconds},
           {"tokenizer_s", stats.load.tokenizer_seconds},
           {"load_s", stats.load.engine_seconds},
+          {"state_s", stats.load.state_seconds},
           {"prefill_s", answer.prefill_seconds},
           {"prefill_tokens", prefilled},
           {"prefill_tokens_per_s", per_second(prefilled, answer.prefill_seconds)},
@@ -108,6 +113,7 @@ boost::json::object memory_json(const RunStats& stats) {
           {"mapped_bytes", stats.engine.mapped_bytes},
           {"kv_bytes_in_use", stats.engine.kv_bytes_in_use},
           {"kv_bytes_reserved", stats.engine.kv_bytes_reserved},
+          {"kv_bytes_restored", stats.engine.kv_bytes_restored},
           {"workspace_bytes", stats.engine.workspace_bytes},
           {"peak_rss_bytes", stats.peak_rss_bytes}};
 }

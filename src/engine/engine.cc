@@ -6,10 +6,13 @@
 #include "base/error.h"
 #include "engine/forward.h"
 #include "engine/kv_cache.h"
+#include "engine/kv_state.h"
 #include "engine/weights.h"
 
 namespace lapidary {
 namespace {
+
+constexpr std::string_view kArithmetic = "exact, f32 accumulation";  // what the bits of K and V depend on
 
 const ModelSpec& validated(const ModelSpec& spec) {
   spec.validate();
@@ -25,6 +28,9 @@ EngineOptions settled(const ModelSpec& spec, EngineOptions o) {
          "max_sequences: expected 1 to 65536, got {}", o.max_sequences);
   ensure(o.context >= 1 && o.context <= spec.max_position, ErrorCode::usage,
          "context: expected 1 to {} positions (the model's maximum), got {}", spec.max_position, o.context);
+  ensure(o.keep_behind >= 0, ErrorCode::usage, "keep_behind: expected 0 or more positions, got {}",
+         o.keep_behind);
+  o.keep_behind = std::min(o.keep_behind, o.context);
   o.chunk = std::max<int64_t>(1, std::min(o.chunk, o.context * o.max_sequences));
   return o;
 }
@@ -45,7 +51,7 @@ struct Engine::Impl {
   std::vector<int64_t> fed;   // tokens of each feed already in a step
   std::vector<bool> named;    // sequences that a feed has named
   double load_seconds = 0;
-  int64_t steps = 0, rows_run = 0;
+  int64_t steps = 0, rows_run = 0, bytes_restored = 0;
 
   Impl(const ModelSpec& s, const TensorSource& source, const EngineOptions& o)
       : spec(validated(s)),
@@ -53,7 +59,8 @@ struct Engine::Impl {
         kernels(kernels::kernels()),
         team(options.threads),
         weights(load_weights(spec, source, team, o.on_load)),
-        cache(spec, options.kv_dtype, options.max_sequences, options.context, options.chunk),
+        cache(spec,
+              {options.kv_dtype, options.max_sequences, options.context, options.chunk, options.keep_behind}),
         forward(spec, weights, kernels, team, cache, options.chunk) {
     rows.reserve(static_cast<size_t>(options.chunk));
     fed.reserve(static_cast<size_t>(options.max_sequences));
@@ -61,10 +68,14 @@ struct Engine::Impl {
     load_seconds = std::chrono::duration<double>(Clock::now() - started).count();
   }
 
+  void check_open(int32_t sequence) const {
+    ensure(cache.is_open(sequence), ErrorCode::usage, "sequence {} is not open", sequence);
+  }
+
   void check(std::span<const Feed> feeds) {
     std::fill(named.begin(), named.end(), false);
     for (const Feed& feed : feeds) {
-      ensure(cache.is_open(feed.sequence), ErrorCode::usage, "sequence {} is not open", feed.sequence);
+      check_open(feed.sequence);
       ensure(!named[static_cast<size_t>(feed.sequence)], ErrorCode::usage,
              "sequence {}: two feeds in one call, expected one", feed.sequence);
       named[static_cast<size_t>(feed.sequence)] = true;
@@ -97,7 +108,8 @@ struct Engine::Impl {
         rows.push_back(
             {{feed.sequence, start + i}, feed.tokens[static_cast<size_t>(index)], wanted, f, index});
       }
-      if (n > 0) cache.grow(feed.sequence, n);
+      if (n > 0)
+        cache.grow(feed.sequence, feed.tokens.subspan(static_cast<size_t>(fed[f]), static_cast<size_t>(n)));
       fed[f] += n;
     }
     return !rows.empty();
@@ -124,13 +136,46 @@ int32_t Engine::open() {
 }
 
 void Engine::close(int32_t sequence) {
-  ensure(impl_->cache.is_open(sequence), ErrorCode::usage, "sequence {} is not open", sequence);
+  impl_->check_open(sequence);
   impl_->cache.close(sequence);
 }
 
 int64_t Engine::length(int32_t sequence) const {
-  ensure(impl_->cache.is_open(sequence), ErrorCode::usage, "sequence {} is not open", sequence);
+  impl_->check_open(sequence);
   return impl_->cache.length(sequence);
+}
+
+std::span<const int32_t> Engine::tokens(int32_t sequence) const {
+  impl_->check_open(sequence);
+  return impl_->cache.tokens(sequence);
+}
+
+int32_t Engine::fork(int32_t sequence) {
+  impl_->check_open(sequence);
+  return impl_->cache.fork(sequence);
+}
+
+void Engine::trim(int32_t sequence, int64_t length) {
+  impl_->check_open(sequence);
+  impl_->cache.trim(sequence, length);
+}
+
+int64_t Engine::earliest_restart(int32_t sequence) const {
+  impl_->check_open(sequence);
+  return impl_->cache.earliest_restart(sequence).length;
+}
+
+void Engine::save(int32_t sequence, const Hash128& model, std::span<const std::byte> attachment,
+                  StateSink sink) const {
+  impl_->check_open(sequence);
+  write_state(impl_->cache, sequence, {impl_->spec, model, kArithmetic}, attachment, sink);
+}
+
+void Engine::restore(int32_t sequence, std::span<const std::byte> state, const Hash128& model,
+                     std::string_view name, StateSink accept) {
+  impl_->check_open(sequence);
+  impl_->bytes_restored +=
+      read_state(impl_->cache, sequence, {impl_->spec, model, kArithmetic}, state, name, accept);
 }
 
 int64_t Engine::context() const {
@@ -161,12 +206,13 @@ EngineStats Engine::stats() const {
           .kv_bytes_reserved = i.cache.bytes_reserved(),
           .workspace_bytes = i.forward.workspace_bytes(),
           .steps = i.steps,
-          .rows = i.rows_run};
+          .rows = i.rows_run,
+          .kv_page_copies = i.cache.page_copies(),
+          .kv_bytes_restored = i.bytes_restored};
 }
 
 std::string Engine::numeric_mode() const {
-  return fmt::format("exact, f32 accumulation, kv {}; {}", dtype_name(impl_->options.kv_dtype),
-                     impl_->kernels.name);
+  return fmt::format("{}, kv {}; {}", kArithmetic, dtype_name(impl_->options.kv_dtype), impl_->kernels.name);
 }
 
 }  // namespace lapidary

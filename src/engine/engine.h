@@ -7,10 +7,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
 #include "base/function_ref.h"
+#include "base/hash.h"
 #include "engine/probe.h"
 #include "spec/model_spec.h"
 #include "spec/tensor_io.h"
@@ -23,6 +25,9 @@ struct EngineOptions {
   int64_t max_sequences = 8;
   int64_t context = 0;          // positions per sequence; 0: the model's max_position
   DType kv_dtype = DType::f32;  // f32 or bf16
+  // Positions kept behind each window, so that a sequence can be cut back that far (trim). They cost their
+  // bytes in every layer with a window; 0 keeps what is left in partly used pages only.
+  int64_t keep_behind = 0;
   FunctionRef<void(int64_t done, int64_t total)>* on_load = nullptr;  // progress of packing, in bytes
 };
 
@@ -39,10 +44,12 @@ struct EngineStats {
   double load_seconds = 0;
   int64_t weight_bytes = 0;       // packed panels and small tensors, anonymous memory
   int64_t mapped_bytes = 0;       // tables gathered by row from the file
-  int64_t kv_bytes_in_use = 0;    // pages that hold live positions
+  int64_t kv_bytes_in_use = 0;    // pages that hold live positions; a shared page counts once
   int64_t kv_bytes_reserved = 0;  // address space of the pools
   int64_t workspace_bytes = 0;
-  int64_t steps = 0, rows = 0;  // forward steps and rows run so far
+  int64_t steps = 0, rows = 0;    // forward steps and rows run so far
+  int64_t kv_page_copies = 0;     // shared pages that a writer had to copy
+  int64_t kv_bytes_restored = 0;  // K and V taken from saved states
 };
 
 class Engine {
@@ -56,7 +63,28 @@ class Engine {
   int32_t open();                // a new empty sequence; Error(limit) when all are in use
   void close(int32_t sequence);  // its pages are free at once
   int64_t length(int32_t sequence) const;
+  std::span<const int32_t> tokens(int32_t sequence) const;  // all that were fed; valid until it is fed again
   int64_t context() const;
+
+  // A new sequence with the same past, which it shares until one of the two writes. Error(limit) as open().
+  int32_t fork(int32_t sequence);
+  // Forgets all tokens from `length` on. What is fed then gives the bits of a fresh run. Possible are 0 and
+  // every length from earliest_restart() on: Error(limit) names the layer whose window is gone, and nothing
+  // has changed. Feeding the last tokens once more after trim() gives their logits again.
+  void trim(int32_t sequence, int64_t length);
+  int64_t earliest_restart(int32_t sequence) const;
+
+  // A sequence as bytes that any engine on the same model can go on from (docs/formats.md): what the caller
+  // attaches comes back as it was. `model` is model_hash() of what this engine runs.
+  using StateSink = FunctionRef<void(std::span<const std::byte>)>;
+  void save(int32_t sequence, const Hash128& model, std::span<const std::byte> attachment,
+            StateSink sink) const;
+  // Replaces the contents of an open sequence. Error(data) on damage, Error(usage) on another model or
+  // arithmetic, Error(limit) beyond the context: each names the field, or layer and positions. `accept` sees
+  // the attachment once all is known to be sound, and may throw. Whatever is thrown, nothing has changed.
+  // `name` is for messages.
+  void restore(int32_t sequence, std::span<const std::byte> state, const Hash128& model,
+               std::string_view name, StateSink accept);
 
   // logits: [V], after softcap; token_index counts within feeds[feed].tokens. Called in order of rows within
   // a feed.
@@ -71,7 +99,7 @@ class Engine {
   const ModelSpec& spec() const;
   EngineStats stats() const;
   int threads() const;
-  std::string numeric_mode() const;  // "exact, f32 accumulation; avx2; kv bf16"
+  std::string numeric_mode() const;  // "exact, f32 accumulation, kv bf16; avx2"
 
  private:
   struct Impl;

@@ -22,33 +22,28 @@ KvGeometry geometry_of(const ModelSpec& spec, int64_t index, DType dtype) {
           a.window,   dtype == DType::bf16 ? size_t{2} : size_t{4}};
 }
 
-// Pages that one sequence of a layer can hold at once: the window, one step's rows, and a part of a page at
-// either end.
-int64_t ring_size(const KvGeometry& g, int64_t context, int64_t step_rows) {
-  const int64_t all = (context + kBlock - 1) / kBlock;
-  return g.window ? std::min(all, (g.window + step_rows) / kBlock + 2) : all;
+int64_t blocks_of(int64_t positions) {
+  return (positions + kBlock - 1) / kBlock;
 }
 
-struct PoolPlan {
+// Pages that one sequence of a layer can hold at once: the window, what is kept behind it, one step's rows,
+// and a part of a page at either end.
+int64_t ring_size(const KvGeometry& g, const KvCacheOptions& o) {
+  const int64_t all = blocks_of(o.context);
+  return g.window ? std::min(all, (g.window + o.keep_behind + o.step_rows) / kBlock + 2) : all;
+}
+
+// Room for all sequences at their greatest, none of them sharing a page.
+PagePool make_pool(const ModelSpec& spec, const KvCacheOptions& o, bool sliding, const char* name) {
   size_t page_bytes = 0;
   int64_t pages = 0;
-};
-
-PoolPlan plan_pool(const ModelSpec& spec, DType dtype, int64_t max_sequences, int64_t context,
-                   int64_t step_rows, bool sliding) {
-  PoolPlan plan;
   for (int64_t i = 0; i < spec.n_layers(); i++) {
-    const KvGeometry g = geometry_of(spec, i, dtype);
+    const KvGeometry g = geometry_of(spec, i, o.dtype);
     if (!g.owner || (g.window > 0) != sliding) continue;
-    plan.page_bytes = std::max(plan.page_bytes, g.page_bytes());
-    plan.pages += max_sequences * ring_size(g, context, step_rows);
+    page_bytes = std::max(page_bytes, g.page_bytes());
+    pages += o.max_sequences * ring_size(g, o);
   }
-  plan.page_bytes = (plan.page_bytes + 63) / 64 * 64;
-  return plan;
-}
-
-PagePool make_pool(const PoolPlan& plan, const char* name) {
-  return {plan.page_bytes, plan.pages, name};
+  return {(page_bytes + 63) / 64 * 64, pages, name};
 }
 
 }  // namespace
@@ -57,46 +52,19 @@ size_t KvGeometry::head_bytes() const {
   return static_cast<size_t>((head_dim + padded_dim) * kBlock) * element_bytes;
 }
 
-PagePool::PagePool(size_t page_bytes, int64_t max_pages, const char* name)
-    : page_bytes_(page_bytes),
-      name_(name),
-      memory_(page_bytes * static_cast<size_t>(max_pages), name, true),
-      max_pages_(max_pages) {
-  free_.reserve(static_cast<size_t>(max_pages));
-}
-
-int32_t PagePool::take() {
-  int32_t page;
-  if (!free_.empty()) {
-    page = free_.back();
-    free_.pop_back();
-  } else {
-    ensure(fresh_ < max_pages_, ErrorCode::limit, "{}: all {} pages are in use", name_, max_pages_);
-    page = fresh_++;
-  }
-  in_use_++;
-  return page;
-}
-
-void PagePool::give_back(int32_t page) {
-  free_.push_back(page);
-  in_use_--;
-}
-
-KvCache::KvCache(const ModelSpec& spec, DType dtype, int64_t max_sequences, int64_t context,
-                 int64_t step_rows)
-    : dtype_(dtype),
-      sliding_(make_pool(plan_pool(spec, dtype, max_sequences, context, step_rows, true),
-                         "KV pages of sliding layers")),
-      full_(make_pool(plan_pool(spec, dtype, max_sequences, context, step_rows, false),
-                      "KV pages of global layers")) {
-  ensure(dtype == DType::f32 || dtype == DType::bf16, ErrorCode::unsupported,
-         "KV dtype: expected f32 or bf16, got {}", dtype_name(dtype));
+KvCache::KvCache(const ModelSpec& spec, const KvCacheOptions& options)
+    : options_(options),
+      tokens_(static_cast<size_t>(options.max_sequences * options.context) * sizeof(int32_t), "token ids",
+              true),
+      sliding_(make_pool(spec, options, true, "KV pages of sliding layers")),
+      full_(make_pool(spec, options, false, "KV pages of global layers")) {
+  ensure(options.dtype == DType::f32 || options.dtype == DType::bf16, ErrorCode::unsupported,
+         "KV dtype: expected f32 or bf16, got {}", dtype_name(options.dtype));
   for (int64_t i = 0; i < spec.n_layers(); i++) {
-    const KvGeometry g = geometry_of(spec, i, dtype);
-    layers_.push_back({g, g.owner ? ring_size(g, context, step_rows) : 0});
+    const KvGeometry g = geometry_of(spec, i, options.dtype);
+    layers_.push_back({g, g.owner ? ring_size(g, options) : 0});
   }
-  sequences_.resize(static_cast<size_t>(max_sequences));
+  sequences_.resize(static_cast<size_t>(options.max_sequences));
   for (Sequence& s : sequences_) {
     s.tables.resize(layers_.size());
     for (size_t i = 0; i < layers_.size(); i++)
@@ -114,73 +82,204 @@ int32_t KvCache::open() {
 }
 
 bool KvCache::is_open(int32_t sequence) const {
-  return sequence >= 0 && static_cast<size_t>(sequence) < sequences_.size() &&
-         sequences_[static_cast<size_t>(sequence)].open;
+  return sequence >= 0 && static_cast<size_t>(sequence) < sequences_.size() && at(sequence).open;
 }
 
-void KvCache::release(const Layer& layer, PageTable& table, int64_t first) {
+int32_t* KvCache::token_row(int32_t sequence) const {
+  return reinterpret_cast<int32_t*>(tokens_.data()) + int64_t{sequence} * options_.context;
+}
+
+std::span<const int32_t> KvCache::tokens(int32_t sequence) const {
+  return {token_row(sequence), static_cast<size_t>(length(sequence))};
+}
+
+// ---- pages ----
+
+void KvCache::release_before(const Layer& layer, PageTable& table, int64_t first) {
   for (; table.first < first; table.first++)
     pool(layer).give_back(table.pages[static_cast<size_t>(table.first % layer.ring)]);
 }
 
-void KvCache::close(int32_t sequence) {
-  Sequence& s = sequences_[static_cast<size_t>(sequence)];
-  for (size_t i = 0; i < layers_.size(); i++) {
-    release(layers_[i], s.tables[i], s.tables[i].end);
-    s.tables[i].first = s.tables[i].end = 0;
-  }
-  s.open = false;
-  s.length = 0;
+void KvCache::release_from(const Layer& layer, PageTable& table, int64_t end) {
+  for (; table.end > end; table.end--)
+    pool(layer).give_back(table.pages[static_cast<size_t>((table.end - 1) % layer.ring)]);
 }
 
-void KvCache::grow(int32_t sequence, int64_t n) {
-  Sequence& s = sequences_[static_cast<size_t>(sequence)];
-  const int64_t end = (s.length + n + kBlock - 1) / kBlock;
+// There is always a free page: a shared one is counted in two tables and stands in the pool once.
+void KvCache::own(const Layer& layer, PageTable& table, int64_t block) {
+  int32_t& page = table.pages[static_cast<size_t>(block % layer.ring)];
+  PagePool& pages = pool(layer);
+  if (!pages.is_shared(page)) return;
+  const int32_t copy = pages.take();
+  std::memcpy(pages.data(copy), pages.data(page), layer.geometry.page_bytes());
+  pages.give_back(page);
+  page = copy;
+  page_copies_++;
+}
+
+void KvCache::close(int32_t sequence) {
+  trim(sequence, 0);
+  at(sequence).open = false;
+}
+
+void KvCache::grow(int32_t sequence, std::span<const int32_t> tokens) {
+  Sequence& s = at(sequence);
+  std::copy(tokens.begin(), tokens.end(), token_row(sequence) + s.length);
+  const int64_t end = blocks_of(s.length + static_cast<int64_t>(tokens.size()));
   for (size_t i = 0; i < layers_.size(); i++) {
     if (!layers_[i].geometry.owner) continue;
     PageTable& table = s.tables[i];
+    for (int64_t b = s.length / kBlock; b < table.end; b++) own(layers_[i], table, b);
     for (; table.end < end; table.end++)
       table.pages[static_cast<size_t>(table.end % layers_[i].ring)] = pool(layers_[i]).take();
   }
 }
 
+// The next query of a sequence of `length` sees positions from length - window + 1 on.
+int64_t KvCache::first_kept(int64_t layer, int64_t length) const {
+  const int64_t window = geometry(layer).window;
+  return window ? std::max<int64_t>(0, length - window + 1 - options_.keep_behind) / kBlock : 0;
+}
+
 void KvCache::commit(int32_t sequence, int64_t n) {
-  Sequence& s = sequences_[static_cast<size_t>(sequence)];
+  Sequence& s = at(sequence);
   s.length += n;
-  for (size_t i = 0; i < layers_.size(); i++) {
-    const int64_t window = layers_[i].geometry.window;
-    if (layers_[i].geometry.owner && window && s.length >= window)
-      release(layers_[i], s.tables[i],
-              (s.length - window + 1) / kBlock);  // the next query sees positions from length - window + 1 on
-  }
+  for (size_t i = 0; i < layers_.size(); i++)
+    if (layers_[i].geometry.owner && layers_[i].geometry.window)
+      release_before(layers_[i], s.tables[i], first_kept(static_cast<int64_t>(i), s.length));
 }
 
 std::byte* KvCache::page(int64_t layer, int32_t sequence, int64_t block) const {
   const Layer& l = layers_[static_cast<size_t>(layer)];
-  const PageTable& table = sequences_[static_cast<size_t>(sequence)].tables[static_cast<size_t>(layer)];
-  const int32_t page = table.pages[static_cast<size_t>(block % l.ring)];
-  return (l.geometry.window ? sliding_ : full_).data(page);
+  const PageTable& table = at(sequence).tables[static_cast<size_t>(layer)];
+  return pool(l).data(table.pages[static_cast<size_t>(block % l.ring)]);
+}
+
+// ---- going back, branching off ----
+
+int32_t KvCache::fork(int32_t sequence) {
+  const int32_t branch = open();
+  const Sequence& from = at(sequence);
+  Sequence& to = at(branch);
+  to.length = from.length;
+  std::copy_n(token_row(sequence), from.length, token_row(branch));
+  for (size_t i = 0; i < layers_.size(); i++) {
+    if (!layers_[i].geometry.owner) continue;
+    PageTable& table = to.tables[i];
+    table.pages = from.tables[i].pages;  // the same size: no allocation
+    table.first = from.tables[i].first;
+    table.end = blocks_of(from.length);
+    for (int64_t b = table.first; b < table.end; b++)
+      pool(layers_[i]).share(table.pages[static_cast<size_t>(b % layers_[i].ring)]);
+  }
+  return branch;
+}
+
+int64_t KvCache::restart_of(const Layer& layer, const PageTable& table) const {
+  const bool whole = !layer.geometry.owner || layer.geometry.window == 0 || table.first == 0;
+  return whole ? 0 : table.first * kBlock + layer.geometry.window - 1;
+}
+
+KvCache::Restart KvCache::earliest_restart(int32_t sequence) const {
+  Restart earliest;
+  for (size_t i = 0; i < layers_.size(); i++) {
+    const int64_t length = restart_of(layers_[i], at(sequence).tables[i]);
+    if (length > earliest.length) earliest = {length, static_cast<int64_t>(i)};
+  }
+  return earliest;
+}
+
+void KvCache::trim(int32_t sequence, int64_t length) {
+  Sequence& s = at(sequence);
+  ensure(length >= 0 && length <= s.length, ErrorCode::usage,
+         "sequence {}: cannot be cut to {} positions, it has {}", sequence, length, s.length);
+  const Restart earliest = earliest_restart(sequence);
+  ensure(length == 0 || length >= earliest.length, ErrorCode::limit,
+         "sequence {}: cannot go on from position {}: layer {} no longer holds the window of {} positions "
+         "there; possible are 0 and positions from {} to {}",
+         sequence, length, earliest.layer, geometry(std::max<int64_t>(0, earliest.layer)).window,
+         earliest.length, s.length);
+  for (size_t i = 0; i < layers_.size(); i++) {
+    if (!layers_[i].geometry.owner) continue;
+    PageTable& table = s.tables[i];
+    release_from(layers_[i], table, std::max(table.first, blocks_of(length)));
+    if (length == 0) {
+      release_before(layers_[i], table, table.end);
+      table.first = table.end = 0;
+    }
+  }
+  s.length = length;
+}
+
+// ---- contents from and for outside ----
+
+KvCache::Blocks KvCache::live(int64_t layer, int32_t sequence) const {
+  if (!geometry(layer).owner) return {};
+  return {at(sequence).tables[static_cast<size_t>(layer)].first, blocks_of(length(sequence))};
+}
+
+void KvCache::assign(int32_t sequence, std::span<const int32_t> tokens,
+                     std::span<const int64_t> first_blocks) {
+  trim(sequence, 0);
+  Sequence& s = at(sequence);
+  s.length = static_cast<int64_t>(tokens.size());
+  std::copy(tokens.begin(), tokens.end(), token_row(sequence));
+  for (size_t i = 0; i < layers_.size(); i++) {
+    if (!layers_[i].geometry.owner) continue;
+    PageTable& table = s.tables[i];
+    table.first = table.end = first_blocks[i];
+    for (; table.end < blocks_of(s.length); table.end++)
+      table.pages[static_cast<size_t>(table.end % layers_[i].ring)] = pool(layers_[i]).take();
+  }
+}
+
+void KvCache::copy_out(int64_t layer, int32_t sequence, int64_t block, int64_t n, std::byte* packed) const {
+  const KvGeometry& g = geometry(layer);
+  const std::byte* from = page(layer, sequence, block);
+  const size_t run = static_cast<size_t>(n) * g.element_bytes,
+               row = static_cast<size_t>(g.head_dim) * g.element_bytes;
+  for (int64_t h = 0; h < g.n_kv_heads; h++, from += g.head_bytes()) {
+    for (int64_t d = 0; d < g.head_dim; d++, packed += run)
+      std::memcpy(packed, from + static_cast<size_t>(d * kBlock) * g.element_bytes, run);
+    const std::byte* values = from + static_cast<size_t>(g.head_dim * kBlock) * g.element_bytes;
+    for (int64_t i = 0; i < n; i++, packed += row)
+      std::memcpy(packed, values + static_cast<size_t>(i * g.padded_dim) * g.element_bytes, row);
+  }
+}
+
+void KvCache::copy_in(int64_t layer, int32_t sequence, int64_t block, int64_t n, const std::byte* packed) {
+  const KvGeometry& g = geometry(layer);
+  std::byte* to = page(layer, sequence, block);
+  const size_t run = static_cast<size_t>(n) * g.element_bytes,
+               row = static_cast<size_t>(g.head_dim) * g.element_bytes;
+  for (int64_t h = 0; h < g.n_kv_heads; h++, to += g.head_bytes()) {
+    for (int64_t d = 0; d < g.head_dim; d++, packed += run)
+      std::memcpy(to + static_cast<size_t>(d * kBlock) * g.element_bytes, packed, run);
+    std::byte* values = to + static_cast<size_t>(g.head_dim * kBlock) * g.element_bytes;
+    for (int64_t i = 0; i < n; i++, packed += row)
+      std::memcpy(values + static_cast<size_t>(i * g.padded_dim) * g.element_bytes, packed, row);
+  }
 }
 
 void KvCache::store(int64_t layer, int32_t sequence, int64_t position, float* k, float* v) {
   const KvGeometry& g = geometry(layer);
   std::byte* head = page(layer, sequence, position / kBlock);
-  const int64_t at = position % kBlock;
+  const int64_t at_position = position % kBlock;
   for (int64_t h = 0; h < g.n_kv_heads; h++, head += g.head_bytes(), k += g.head_dim, v += g.head_dim) {
     std::byte* values = head + static_cast<size_t>(g.head_dim * kBlock) * g.element_bytes;
-    if (dtype_ == DType::bf16) {
+    if (dtype() == DType::bf16) {
       auto* keys16 = reinterpret_cast<uint16_t*>(head);
-      auto* values16 = reinterpret_cast<uint16_t*>(values) + at * g.padded_dim;
+      auto* values16 = reinterpret_cast<uint16_t*>(values) + at_position * g.padded_dim;
       for (int64_t d = 0; d < g.head_dim; d++) {
-        keys16[d * kBlock + at] = float_to_bf16(k[d]);
+        keys16[d * kBlock + at_position] = float_to_bf16(k[d]);
         values16[d] = float_to_bf16(v[d]);
-        k[d] = bf16_to_float(keys16[d * kBlock + at]);
+        k[d] = bf16_to_float(keys16[d * kBlock + at_position]);
         v[d] = bf16_to_float(values16[d]);
       }
     } else {
       auto* keys32 = reinterpret_cast<float*>(head);
-      for (int64_t d = 0; d < g.head_dim; d++) keys32[d * kBlock + at] = k[d];
-      std::memcpy(reinterpret_cast<float*>(values) + at * g.padded_dim, v,
+      for (int64_t d = 0; d < g.head_dim; d++) keys32[d * kBlock + at_position] = k[d];
+      std::memcpy(reinterpret_cast<float*>(values) + at_position * g.padded_dim, v,
                   static_cast<size_t>(g.head_dim) * sizeof(float));
     }
   }

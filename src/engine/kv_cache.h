@@ -1,14 +1,16 @@
 // The KV cache: pages of kBlock positions of one owner layer, in two pools (layers with a window, layers
 // without). Borrowers store nothing. Layers with a window keep a ring of pages and give back those that every
-// later query has left behind. Not thread-safe but for page(): rows of one step may be written and read by
-// several threads once grow() has been called.
+// later query has left behind. Sequences may share pages (fork) until one of them writes. Not thread-safe but
+// for page(): rows of one step may be written and read by several threads once grow() has been called.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/buffer.h"
 #include "base/dtype.h"
+#include "engine/page_pool.h"
 #include "spec/model_spec.h"
 
 namespace lapidary {
@@ -21,49 +23,72 @@ struct KvGeometry {
   size_t element_bytes = 4;
   size_t head_bytes() const;
   size_t page_bytes() const { return head_bytes() * static_cast<size_t>(n_kv_heads); }
+  // One position without the padding: what a saved state takes.
+  size_t position_bytes() const { return static_cast<size_t>(2 * n_kv_heads * head_dim) * element_bytes; }
 };
 
-class PagePool {
- public:
-  PagePool(size_t page_bytes, int64_t max_pages, const char* name);
-  int32_t take();  // Error(limit) when none is left
-  void give_back(int32_t page);
-  std::byte* data(int32_t page) const { return memory_.data() + static_cast<size_t>(page) * page_bytes_; }
-  int64_t bytes_in_use() const { return in_use_ * static_cast<int64_t>(page_bytes_); }
-  int64_t bytes_reserved() const { return static_cast<int64_t>(memory_.size()); }
-
- private:
-  size_t page_bytes_;
-  const char* name_;
-  Buffer memory_;
-  std::vector<int32_t> free_;
-  int32_t fresh_ = 0;  // pages never used so far
-  int64_t max_pages_, in_use_ = 0;
+struct KvCacheOptions {
+  DType dtype = DType::f32;
+  int64_t max_sequences = 1;
+  int64_t context = 0;
+  int64_t step_rows = 1;    // most rows that one step adds to one sequence
+  int64_t keep_behind = 0;  // positions kept behind a window, for trim()
 };
 
 class KvCache {
  public:
-  // step_rows: most rows that one step adds to one sequence.
-  KvCache(const ModelSpec& spec, DType dtype, int64_t max_sequences, int64_t context, int64_t step_rows);
+  KvCache(const ModelSpec& spec, const KvCacheOptions& options);
 
   int32_t open();  // Error(limit) when all sequences are in use
   void close(int32_t sequence);
   bool is_open(int32_t sequence) const;
   int64_t length(int32_t sequence) const { return sequences_[static_cast<size_t>(sequence)].length; }
+  std::span<const int32_t> tokens(int32_t sequence) const;
 
-  void grow(int32_t sequence, int64_t n);  // pages for n more positions in every owner layer
-  void commit(int32_t sequence,
-              int64_t n);  // n positions are written: length grows, pages out of the window go back
+  // Pages of every owner layer for these tokens, none of them shared any more; commit() makes them count.
+  void grow(int32_t sequence, std::span<const int32_t> tokens);
+  // n positions are written: length grows, pages that no later query sees go back.
+  void commit(int32_t sequence, int64_t n);
+
+  // A new sequence with the same past. Nothing is copied until one of the two writes into a shared page.
+  int32_t fork(int32_t sequence);  // Error(limit) as open()
+
+  // A length to which a sequence may be cut back and go on exactly needs, in each layer with a window, every
+  // position that the next query sees. Such lengths are 0 and all from `length` to the sequence's own.
+  struct Restart {
+    int64_t length = 0;
+    int64_t layer = -1;  // the layer that decides it; -1 when every length will do
+  };
+  Restart earliest_restart(int32_t sequence) const;
+  // Forgets positions from `length` on. Error(usage) beyond the sequence, Error(limit) naming the layer when
+  // the window there is gone; nothing has changed then.
+  void trim(int32_t sequence, int64_t length);
+
+  struct Blocks {
+    int64_t first = 0, end = 0;
+  };
+  Blocks live(int64_t layer, int32_t sequence) const;  // blocks with pages of committed positions
+  // The first block that a sequence of this length keeps.
+  int64_t first_kept(int64_t layer, int64_t length) const;
+  // Makes the sequence hold these tokens, in pages from the given block on, [L] (borrowers: ignored), whose
+  // contents are for the caller to fill. REQUIRES: the pages fit (first_kept).
+  void assign(int32_t sequence, std::span<const int32_t> tokens, std::span<const int64_t> first_blocks);
+  // The first n positions of a block, packed: per kv head keys [head_dim][n], then values [n][head_dim].
+  void copy_out(int64_t layer, int32_t sequence, int64_t block, int64_t n, std::byte* packed) const;
+  void copy_in(int64_t layer, int32_t sequence, int64_t block, int64_t n, const std::byte* packed);
 
   // The page of a layer that holds positions [block * kBlock, (block + 1) * kBlock). REQUIRES: live.
   std::byte* page(int64_t layer, int32_t sequence, int64_t block) const;
+  int64_t n_layers() const { return static_cast<int64_t>(layers_.size()); }
   const KvGeometry& geometry(int64_t layer) const { return layers_[static_cast<size_t>(layer)].geometry; }
   // Rounds to the storage type and writes one position; k, v: [n_kv_heads * head_dim]. Leaves in k and v what
   // was stored.
   void store(int64_t layer, int32_t sequence, int64_t position, float* k, float* v);
-  DType dtype() const { return dtype_; }
+  DType dtype() const { return options_.dtype; }
+  int64_t context() const { return options_.context; }
   int64_t bytes_in_use() const { return sliding_.bytes_in_use() + full_.bytes_in_use(); }
   int64_t bytes_reserved() const { return sliding_.bytes_reserved() + full_.bytes_reserved(); }
+  int64_t page_copies() const { return page_copies_; }  // shared pages that a writer made its own
 
  private:
   struct Layer {
@@ -72,20 +97,29 @@ class KvCache {
   };
   struct PageTable {  // of one sequence and layer: block b is at entry b % ring
     std::vector<int32_t> pages;
-    int64_t first = 0, end = 0;  // live blocks [first, end)
+    int64_t first = 0, end = 0;  // blocks [first, end) have pages
   };
   struct Sequence {
     bool open = false;
     int64_t length = 0;
     std::vector<PageTable> tables;  // [L]; empty for borrowers
   };
+  Sequence& at(int32_t sequence) { return sequences_[static_cast<size_t>(sequence)]; }
+  const Sequence& at(int32_t sequence) const { return sequences_[static_cast<size_t>(sequence)]; }
   PagePool& pool(const Layer& layer) { return layer.geometry.window ? sliding_ : full_; }
-  void release(const Layer& layer, PageTable& table, int64_t first);
+  const PagePool& pool(const Layer& layer) const { return layer.geometry.window ? sliding_ : full_; }
+  int32_t* token_row(int32_t sequence) const;
+  int64_t restart_of(const Layer& layer, const PageTable& table) const;
+  void release_before(const Layer& layer, PageTable& table, int64_t first);
+  void release_from(const Layer& layer, PageTable& table, int64_t end);
+  void own(const Layer& layer, PageTable& table, int64_t block);
 
-  DType dtype_;
+  KvCacheOptions options_;
   std::vector<Layer> layers_;
   std::vector<Sequence> sequences_;
+  Buffer tokens_;  // [max_sequences, context] ids
   PagePool sliding_, full_;
+  int64_t page_copies_ = 0;
 };
 
 }  // namespace lapidary

@@ -5,36 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
+#include "formats/descriptor.h"
 
 namespace lapidary {
 namespace {
-
-[[noreturn]] void fail_errno(const std::string& path, const char* action, int error) {
-  const ErrorCode code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found : ErrorCode::io;
-  fail(code, "{}: cannot {}: {}", path, action, std::strerror(error));
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  // 0 or errno: a network file system may report a failed write only here.
-  int close() { return ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno; }
-
- private:
-  int fd_;
-};
 
 int open_for_reading(const std::string& path, int flags = 0) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
@@ -92,31 +70,6 @@ std::string read_text_file(const std::filesystem::path& path, size_t max_bytes) 
   }
   text.resize(used);
   return text;
-}
-
-void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  static std::atomic<uint64_t> counter{0};
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  const std::string temporary =
-      (folder / fmt::format(".{}.{}.{}.tmp", path.filename().string(), ::getpid(), counter++)).string();
-  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.get() < 0) fail_errno(temporary, "create", errno);
-  const auto give_up = [&](const char* action, int error) {
-    ::unlink(temporary.c_str());
-    fail_errno(path.string(), action, error);
-  };
-  while (!bytes.empty()) {
-    const ssize_t wrote = ::write(file.get(), bytes.data(), bytes.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) give_up("write", errno);
-    bytes = bytes.subspan(static_cast<size_t>(wrote));
-  }
-  if (::fsync(file.get()) != 0) give_up("flush", errno);
-  if (const int error = file.close(); error != 0) give_up("close", error);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) give_up("rename to", errno);
-  // The rename itself is durable once the folder is.
-  const Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (parent.get() < 0 || ::fsync(parent.get()) != 0) fail_errno(folder.string(), "flush", errno);
 }
 
 }  // namespace lapidary

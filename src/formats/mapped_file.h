@@ -24,7 +24,5 @@ class MappedFile {
 
 // The whole of a small text file; bounded, Error(limit) beyond max_bytes.
 std::string read_text_file(const std::filesystem::path& path, size_t max_bytes = size_t{64} << 20);
-// Temporary file beside the target, fsync, rename.
-void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 }  // namespace lapidary

@@ -1,3 +1,7 @@
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -9,6 +13,13 @@ namespace lapidary::kernels {
 namespace {
 
 constexpr std::array kIsas{Isa::scalar, Isa::avx2, Isa::avx512};
+
+#if defined(__x86_64__)
+bool has_f16c() {  // clang 16 has no name for it
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
 
 Isa best() {
   Isa found = Isa::scalar;
@@ -42,8 +53,7 @@ std::string_view isa_name(Isa isa) {
 
 bool isa_available(Isa isa) {
 #if defined(__x86_64__)
-  const bool has_avx2 =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   switch (isa) {
     case Isa::scalar: return true;
     case Isa::avx2: return has_avx2;

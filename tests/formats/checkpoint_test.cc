@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 
+#include "formats/atomic_file.h"
 #include "formats/hf_tensors.h"
 #include "formats/mapped_file.h"
 #include "formats/safetensors.h"

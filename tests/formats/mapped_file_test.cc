@@ -1,14 +1,10 @@
 #include "formats/mapped_file.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <csignal>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "support/compare.h"
@@ -22,15 +18,6 @@ using test::TempDir;
 
 std::string text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::span<const std::byte> bytes(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
-size_t entries(const std::filesystem::path& folder) {
-  const std::filesystem::directory_iterator all(folder);
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
 TEST(MappedFile, ShowsTheBytesOfAFile) {
@@ -99,60 +86,6 @@ TEST(ReadTextFile, IsBounded) {
   expect_error([&] { read_text_file(dir.path()); }, ErrorCode::io, "cannot read: Is a directory");
   expect_error([&] { read_text_file(dir.path() / "absent"); }, ErrorCode::not_found,
                "cannot open: No such file");
-}
-
-TEST(WriteFileAtomically, CreatesAndReplaces) {
-  const TempDir dir;
-  const auto path = dir.path() / "out.bin";
-  write_file_atomically(path, bytes("one"));
-  EXPECT_EQ(read_text_file(path), "one");
-  write_file_atomically(path, bytes("two, longer"));
-  EXPECT_EQ(read_text_file(path), "two, longer");
-  EXPECT_EQ(entries(dir.path()), 1u);  // no temporary file stays
-}
-
-TEST(WriteFileAtomically, LeavesTheOldFileWhenItFails) {
-  const TempDir dir;
-  const auto path = dir.write("out.bin", std::string_view("old"));
-  // A file size limit stands for a full disk.
-  struct rlimit before;
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const struct rlimit small = {1000, before.rlim_max};
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const auto result = test::throws_error([&] { write_file_atomically(path, std::vector<std::byte>(5000)); },
-                                         ErrorCode::io, "out.bin: cannot write: File too large");
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, old_handler);
-  EXPECT_TRUE(result);
-  EXPECT_EQ(read_text_file(path), "old");
-  EXPECT_EQ(entries(dir.path()), 1u);
-}
-
-TEST(WriteFileAtomically, RefusesFoldersThatAreNotThere) {
-  const TempDir dir;
-  expect_error([&] { write_file_atomically(dir.path() / "no" / "out", bytes("x")); }, ErrorCode::not_found,
-               "cannot create: No such file");
-  std::filesystem::create_directories(dir.path() / "folder" / "inner");
-  expect_error([&] { write_file_atomically(dir.path() / "folder", bytes("x")); }, ErrorCode::io,
-               "folder: cannot rename to: ");
-  EXPECT_EQ(entries(dir.path()), 1u);
-}
-
-TEST(WriteFileAtomically, ManyWritersLeaveOneWholeFile) {
-  const TempDir dir;
-  const auto path = dir.path() / "out";
-  std::vector<std::thread> writers;
-  for (char c = 'a'; c < 'e'; ++c) {
-    writers.emplace_back([&path, c] {
-      const std::string content(10'000, c);
-      for (int i = 0; i < 5; ++i) write_file_atomically(path, bytes(content));
-    });
-  }
-  for (std::thread& writer : writers) writer.join();
-  const std::string content = read_text_file(path);
-  EXPECT_EQ(content, std::string(10'000, content.at(0)));
-  EXPECT_EQ(entries(dir.path()), 1u);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the binary seeds of corpus/{safetensors,gguf,import_gguf}: small files that are right, so that fuzzing starts behind the magic."""
+"""Writes the binary seeds of corpus/{safetensors,gguf,import_gguf,kv_state}: small files that are right, so that fuzzing starts behind the magic."""
 
 import json
 import math
@@ -130,6 +130,23 @@ def whole_gemma3():
     return model("gemma3", keys, shapes)
 
 
+def kv_state(length, first, attachment=b"", block=32, **fields):
+    """The saved state of the model in kv_state_fuzz.cc; its checksums are left to the target (first byte 1)."""
+    header = {"magic": b"LAPIDKV\0", "version": 1, "order": 0x01020304, "mode": b"fuzz", "restart": first + 4 if first else 0} | fields
+    out = struct.pack("<8s2I16x48s6I3Q48x", header["magic"], header["version"], header["order"], header["mode"], 0, 0, block, 4, 16, 0,
+                      length, header["restart"], len(attachment))
+    # kind (1 owner, 2 borrower), owner, KV heads, head_dim, window, theta, first position held
+    layers = [(1, 0, 2, 2, 5, 1e4, first), (1, 1, 1, 4, 0, 1e4, 0), (2, 0, 2, 2, 5, 1e4, 0), (0, 0, 0, 0, 0, 0.0, 0)]
+    for index, (kind, owner, heads, dim, window, theta, start) in enumerate(layers):
+        out += struct.pack("<6IQdQ16x", index, kind, owner, heads, dim, 0, window, theta, start)
+    out += struct.pack(f"<{length}i", *(position % 16 for position in range(length))) + attachment
+    for kind, _, heads, dim, _, _, start in layers:
+        for begin in range(start, length if kind == 1 else 0, block):
+            positions = min(block, length - begin)
+            out += struct.pack(f"<{2 * heads * dim * positions}f", *range(2 * heads * dim * positions)) + b"\0" * 16
+    return b"\1" + out
+
+
 SEEDS = {
     "safetensors/one_f32": safetensors({"w": ("F32", [2, 3], struct.pack("<6f", *range(6)))}),
     "safetensors/types": safetensors({
@@ -149,6 +166,11 @@ SEEDS = {
     "import_gguf/llama": whole_llama(),
     "import_gguf/gemma3": whole_gemma3(),
     "import_gguf/gemma4": whole_gemma4(),
+    "kv_state/empty": kv_state(0, 0),
+    "kv_state/short": kv_state(3, 0, b"attached"),
+    "kv_state/behind_the_window": kv_state(50, 32),
+    "kv_state/all_kept": kv_state(70, 0),
+    "kv_state/window_gone": kv_state(40, 64),
 }
 
 if __name__ == "__main__":

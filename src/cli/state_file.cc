@@ -1,0 +1,80 @@
+#include "cli/state_file.h"
+
+#include <boost/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "spec/json_fields.h"
+#include "spec/model_hash.h"
+
+namespace lapidary {
+namespace {
+
+namespace json = boost::json;
+
+const Hash128& hash_of(Runner& runner) {
+  const Checkpoint& checkpoint = runner.model.checkpoint;
+  if (!runner.model_hash) runner.model_hash = model_hash(checkpoint.spec, *checkpoint.tensors);
+  return *runner.model_hash;
+}
+
+std::string attachment_of(const Runner& runner) {
+  json::object attachment{{"mode", runner.conversation ? "chat" : "raw"}};
+  if (runner.conversation) attachment["messages"] = runner.conversation->messages();
+  return json::serialize(attachment);
+}
+
+json::array read_messages(JsonFields& fields) {
+  json::array messages;
+  size_t index = 0;
+  for (const json::value& value : fields.get_array("messages")) {
+    JsonFields message(value, fmt::format("{}[{}]", fields.path("messages"), index++));
+    messages.push_back(
+        json::object{{"role", message.get_string("role")}, {"content", message.get_string("content")}});
+    message.refuse_unknown();
+  }
+  return messages;
+}
+
+// The messages of a chat; nothing from a state of raw text.
+std::optional<json::array> read_attachment(std::span<const std::byte> bytes, const std::string& name) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const json::value root = parse_json(text, name + ": attachment");
+  JsonFields fields(root, name + ": attachment");
+  const std::string mode = fields.get_string("mode");
+  ensure(mode == "chat" || mode == "raw", ErrorCode::data, "{}: expected chat or raw, got \"{}\"",
+         fields.path("mode"), mode);
+  std::optional<json::array> messages;
+  if (mode == "chat") messages = read_messages(fields);
+  fields.refuse_unknown();
+  return messages;
+}
+
+}  // namespace
+
+void save_state(Runner& runner, AtomicFile& file) {
+  const std::string attachment = attachment_of(runner);
+  runner.engine->save(runner.session->sequence(), hash_of(runner), std::as_bytes(std::span(attachment)),
+                      [&](std::span<const std::byte> bytes) { file.write(bytes); });
+  file.commit();
+}
+
+void save_state(Runner& runner, const std::filesystem::path& path) {
+  AtomicFile file(path);
+  save_state(runner, file);
+}
+
+void load_state(Runner& runner, const MappedFile& file) {
+  const double start = now_seconds();
+  std::optional<json::array> messages;
+  const auto accept = [&](std::span<const std::byte> attachment) {
+    messages = read_attachment(attachment, file.name());
+    ensure(messages || !runner.conversation, ErrorCode::usage,
+           "{}: holds raw text and no conversation; go on from it with --raw", file.name());
+  };
+  runner.engine->restore(runner.session->sequence(), file.bytes(), hash_of(runner), file.name(), accept);
+  if (runner.conversation) runner.conversation->set_messages(std::move(*messages));
+  runner.model.times.state_seconds = now_seconds() - start;
+}
+
+}  // namespace lapidary
