@@ -146,7 +146,7 @@ class Repl {
       if (answer.ids.empty() && answer.finish == Finish::interrupted) {
         runner_.conversation->drop_last();
       } else {
-        runner_.conversation->add("assistant", answer.history);
+        runner_.conversation->add_answer(answer.content, answer.reasoning, answer.calls);
       }
     }
     last_ = std::move(answer);
