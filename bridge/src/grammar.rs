@@ -255,8 +255,8 @@ fn engine_fault(error: impl std::fmt::Display) -> Failure {
 fn classified(text: String) -> Failure {
     let text = text.split("\n<").next().unwrap_or_default();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if text.starts_with("panic: ") {
-        return Failure::Internal(text);
+    if let Some(words) = text.strip_prefix("panic: ") {
+        return Failure::Data(format!("the grammar engine gives up on it: {words}"));
     }
     let has = |words: &[&str]| words.iter().any(|w| text.contains(w));
     if has(&["oneOf constraints are not supported"]) {

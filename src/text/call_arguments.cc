@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -159,6 +160,7 @@ class Reader {
   bool object(std::string& out, int depth) {
     if (depth > kMaxCallDepth) return false;
     std::vector<std::pair<std::string, std::string>> members;
+    std::unordered_map<std::string, size_t> places;
     blanks();
     while (!at('}')) {
       if (!members.empty()) {
@@ -170,12 +172,11 @@ class Reader {
       blanks();
       if (!eat(':') || !value(item, depth)) return false;
       blanks();
-      const auto same = std::find_if(members.begin(), members.end(),
-                                     [&](const auto& member) { return member.first == name; });
-      if (same != members.end()) {
-        same->second = std::move(item);
-      } else {
+      const auto [place, first] = places.try_emplace(name, members.size());
+      if (first) {
         members.emplace_back(std::move(name), std::move(item));
+      } else {
+        members[place->second].second = std::move(item);
       }
     }
     eat('}');
