@@ -14,6 +14,7 @@ class Session::Output {
          bool in_thought, const Watcher& watcher, Answer& answer)
       : parser_(tokenizer, syntax, {.tools = options.tools, .in_thought = in_thought}),
         stops_(options.stop_texts),
+        shown_stops_(options.stop_texts),
         watcher_(watcher),
         answer_(answer) {
     if (options.show_special) everything_.emplace(tokenizer, true);
@@ -21,15 +22,19 @@ class Session::Output {
 
   void push(TokenId id) {
     add(parser_.push({&id, 1}));
-    if (everything_) show(everything_->push(id));
+    if (everything_) show(shown_stops_.push(everything_->push(id)));
   }
   void stop_token(TokenId id) { add(parser_.push({&id, 1})); }
   void finish() {
     add(parser_.finish());
-    if (everything_) show(everything_->flush());
     add_content(stops_.flush());
+    if (!everything_) return;
+    show(shown_stops_.push(everything_->flush()));
+    show(shown_stops_.flush());
   }
-  const std::optional<std::string>& stop() const { return stops_.found(); }
+  const std::optional<std::string>& stop() const {
+    return shown_stops_.found() ? shown_stops_.found() : stops_.found();
+  }
 
  private:
   void add(const OutputDelta& delta) {
@@ -54,7 +59,7 @@ class Session::Output {
   }
 
   OutputParser parser_;
-  StopMatcher stops_;  // within the content
+  StopMatcher stops_, shown_stops_;  // within the content, and within everything
   std::optional<StreamDecoder> everything_;
   const Watcher& watcher_;
   Answer& answer_;

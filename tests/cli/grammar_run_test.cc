@@ -205,6 +205,18 @@ TEST_F(GrammarRun, CallsArePrintedAsLines) {
   EXPECT_EQ(outcome.out, "[call] look_up {}\n") << outcome.err;
 }
 
+TEST_F(GrammarRun, StopTextsCutWhatIsShownWithSpecialTokensToo) {
+  const std::vector<std::string> base = {"hi", "--regex", "abcabc", "--stop", "ca"};
+  std::vector<std::string> special = base;
+  special.push_back("--show-special");
+  for (const std::vector<std::string>& way : {base, special}) {
+    const json::object got = answer(way);
+    EXPECT_EQ(text(got, "text"), "ab");
+    EXPECT_EQ(text(got, "content"), "ab");
+    EXPECT_EQ(text(got, "finish_detail"), "ca");
+  }
+}
+
 TEST_F(GrammarRun, Refusals) {
   const auto refused = [&](const std::vector<std::string>& more, int code, const std::string& part) {
     std::vector<std::string> all{"hi"};
