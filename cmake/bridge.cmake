@@ -1,4 +1,4 @@
-# The Rust static library (tokenizers, minijinja) behind bridge/include/bridge.h. Sanitised and fuzzing builds share one cargo folder.
+# The Rust static library (tokenizers, minijinja, llguidance) behind bridge/include/bridge.h. Sanitised and fuzzing builds share one cargo folder.
 find_program(CARGO cargo REQUIRED)
 set(LAPIDARY_CARGO_TARGET ${PROJECT_SOURCE_DIR}/build/cargo CACHE PATH "Where cargo builds the bridge")
 set(bridge_lib ${LAPIDARY_CARGO_TARGET}/release/liblapidary_bridge.a)

@@ -1,7 +1,7 @@
-// C interface of the Rust library in bridge/: tokenizers and chat templates.
+// C interface of the Rust library in bridge/: tokenizers, chat templates and grammars.
 //
-// Text goes in as pointer and length and need not end in a zero byte. Handles are opaque and immutable: any number of threads may use
-// one at a time. Every function catches Rust panics. A status other than LB_OK leaves the outputs untouched but `error`, which then
+// Text goes in as pointer and length and need not end in a zero byte. Handles are opaque and, but for matchers, immutable: any number of threads
+// may use one at a time. Every function catches Rust panics. A status other than LB_OK leaves the outputs untouched but `error`, which then
 // holds a message in UTF-8; the caller frees it, like every other lb_bytes and lb_ids that it was given.
 #pragma once
 
@@ -92,6 +92,40 @@ lb_status lb_template_render(const lb_template* chat, lb_str messages, lb_str to
 // The ids of the rendered request, with special tokens only where the template itself wrote them: what the request spells is text.
 lb_status lb_template_ids(const lb_template* chat, const lb_tokenizer* tokenizer, lb_str messages, lb_str tools, lb_str options, lb_str now,
                           lb_ids* out, lb_bytes* error);
+
+// Grammars: what a text may be, as masks over the tokens that may come next.
+typedef struct lb_grammar_env lb_grammar_env;  // a vocabulary made ready; a second for a large one, so once per tokenizer
+typedef struct lb_grammar lb_grammar;
+typedef struct lb_matcher lb_matcher;  // one text; changes, so one thread at a time
+
+typedef enum lb_grammar_kind {
+  LB_JSON_SCHEMA = 0,
+  LB_REGEX = 1,         // the whole text matches
+  LB_LARK = 2,          // the engine's dialect of Lark, without special tokens
+  LB_TRUSTED_LARK = 3,  // the same from this program itself: unchecked, may name special tokens
+} lb_grammar_kind;
+
+// Stop tokens end a text; a grammar allows them where the text is whole. Keeps the tokenizer alive.
+lb_status lb_grammar_env_new(const lb_tokenizer* tokenizer, const uint32_t* stops, size_t n_stops, const lb_grammar_env** out,
+                             lb_bytes* error);
+void lb_grammar_env_free(const lb_grammar_env* env);
+// LB_LIMIT where a grammar is too large or takes too much work, memory or time (10 seconds); LB_UNSUPPORTED where it asks for what would
+// not be enforced.
+lb_status lb_grammar_new(const lb_grammar_env* env, int32_t kind, lb_str source, lb_grammar** out, lb_bytes* error);
+void lb_grammar_free(lb_grammar* grammar);
+
+lb_status lb_matcher_new(const lb_grammar* grammar, lb_matcher** out, lb_bytes* error);
+lb_status lb_matcher_fork(const lb_matcher* matcher, lb_matcher** out, lb_bytes* error);  // independent of the original
+void lb_matcher_free(lb_matcher* matcher);
+// One bit per token, 32 to a word from the lowest up; words: size of the vocabulary / 32, rounded up.
+lb_status lb_matcher_mask(lb_matcher* matcher, uint32_t* bits, size_t words, lb_bytes* error);
+// Takes ids up to the first that does not fit; `taken` says how many.
+lb_status lb_matcher_consume(lb_matcher* matcher, const uint32_t* ids, size_t n_ids, size_t* taken, lb_bytes* error);
+lb_status lb_matcher_rollback(lb_matcher* matcher, size_t count, lb_bytes* error);  // takes back the last ids
+// The ids that come next whatever is sampled; none where there is a choice.
+lb_status lb_matcher_forced(lb_matcher* matcher, lb_ids* out, lb_bytes* error);
+// accepting: the text is whole. complete: and nothing can be added to it.
+lb_status lb_matcher_state(lb_matcher* matcher, int32_t* accepting, int32_t* complete, lb_bytes* error);
 
 #ifdef __cplusplus
 }

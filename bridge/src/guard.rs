@@ -1,9 +1,10 @@
-//! Runs a template on a thread of its own that can be given up.
+//! Runs a template, or the building of a grammar, on a thread of its own that can be given up.
 //!
 //! The engine's fuel bounds what it counts, but some work escapes the count: concatenating lists that share parts, comparing or
 //! printing them, doubles with every level of sharing. So the thread also has a budget of memory and of time. Rust threads cannot be
 //! ended from outside. One that exceeds its memory stops inside the allocator and stays there; one that exceeds its time goes on at
-//! idle priority. Either way the caller gets an error at once, and must not run that template again.
+//! idle priority. Either way the caller gets an error at once, and must not run that
+//! template again.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,8 +13,10 @@ use std::time::Duration;
 
 use crate::{Failure, Outcome};
 
+#[derive(Clone, Copy)]
 pub struct Limits {
-    pub memory: usize, // bytes
+    pub what: &'static str, // for messages: "the template"
+    pub memory: usize,      // bytes
     pub time: Duration,
     pub stack: usize, // bytes of address space; only pages that are touched take memory
 }
@@ -121,11 +124,11 @@ pub fn run<T: Send + 'static>(limits: Limits, work: impl FnOnce() -> Outcome<T> 
     let thread = match std::thread::Builder::new().stack_size(limits.stack).spawn(body) {
         Ok(thread) => thread,
         Err(error) => {
-            let outcome = Err(Failure::Limit(format!("no thread to render on: {error}")));
+            let outcome = Err(Failure::Limit(format!("no thread for {}: {error}", limits.what)));
             return Run { outcome, given_up: false, kept: 0 };
         }
     };
-    match wait(&shared, limits.time) {
+    match wait(&shared, &limits) {
         Ok(run) => {
             let _ = thread.join(); // its stack is gone when the caller goes on
             run
@@ -140,8 +143,8 @@ pub fn run<T: Send + 'static>(limits: Limits, work: impl FnOnce() -> Outcome<T> 
 }
 
 /// Err says which budget was exceeded.
-fn wait<T>(shared: &Shared<T>, time: Duration) -> Result<Run<T>, String> {
-    let deadline = std::time::Instant::now() + time;
+fn wait<T>(shared: &Shared<T>, limits: &Limits) -> Result<Run<T>, String> {
+    let deadline = std::time::Instant::now() + limits.time;
     let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         if matches!(*state, State::Done(_)) {
@@ -150,11 +153,11 @@ fn wait<T>(shared: &Shared<T>, time: Duration) -> Result<Run<T>, String> {
             }
         }
         if shared.out_of_memory.is_set() {
-            return Err("the template takes too much memory".into());
+            return Err(format!("{} takes too much memory", limits.what));
         }
         let left = deadline.saturating_duration_since(std::time::Instant::now());
         if left.is_zero() {
-            return Err(format!("the template takes more than {} seconds", time.as_secs()));
+            return Err(format!("{} takes more than {} seconds", limits.what, limits.time.as_secs()));
         }
         // A thread that stopped in the allocator cannot wake anyone, so look again soon.
         let nap = left.min(Duration::from_millis(20));

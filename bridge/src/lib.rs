@@ -1,12 +1,16 @@
-//! C interface: include/bridge.h says what each function promises. This file is the only one with pointers in it.
+//! C interface: include/bridge.h says what each function promises. Pointers are in this file and in grammar_ffi.rs only.
 
 mod bpe;
+mod grammar;
+mod grammar_ffi;
+mod grammar_source;
 mod guard;
 mod json;
 mod model_json;
 mod namespaces;
 mod pieces;
 mod python;
+mod schema;
 mod strftime;
 mod template;
 mod tokenizer;
@@ -16,7 +20,7 @@ mod vocabulary;
 
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use template::ChatTemplate;
 use tokenizer::{BpeSpec, Tokenizer};
@@ -27,6 +31,17 @@ pub enum Failure {
     Unsupported(String),
     Limit(String),
     Internal(String),
+}
+
+impl Failure {
+    pub fn map(self, words: impl FnOnce(String) -> String) -> Failure {
+        match self {
+            Failure::Data(text) => Failure::Data(words(text)),
+            Failure::Unsupported(text) => Failure::Unsupported(words(text)),
+            Failure::Limit(text) => Failure::Limit(words(text)),
+            Failure::Internal(text) => Failure::Internal(words(text)),
+        }
+    }
 }
 
 pub type Outcome<T> = Result<T, Failure>;
@@ -121,7 +136,11 @@ fn panic_text(payload: &(dyn Any + Send)) -> String {
 /// taken out once: this library is the only Rust code of the program.
 unsafe fn guarded<T>(error: *mut LbBytes, work: impl FnOnce() -> Outcome<T>, done: impl FnOnce(T)) -> i32 {
     static QUIET: Once = Once::new();
-    QUIET.call_once(|| std::panic::set_hook(Box::new(|_| {})));
+    QUIET.call_once(|| {
+        // The grammar engine puts in a hook of its own at its first call, which would put a backtrace into every message.
+        let _ = llguidance::panic_utils::catch_unwind(|| Ok(()));
+        std::panic::set_hook(Box::new(|_| {}));
+    });
     let outcome = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|payload| Err(Failure::Internal(panic_text(&*payload))));
     let (code, text) = match outcome {
@@ -161,7 +180,7 @@ pub unsafe extern "C" fn lb_tokenizer_from_json(
     guarded(
         error,
         || Tokenizer::from_json(json.text("tokenizer.json")?),
-        |t| *out = Box::into_raw(Box::new(t)),
+        |t| *out = Arc::into_raw(Arc::new(t)).cast_mut(),
     )
 }
 
@@ -189,13 +208,13 @@ pub unsafe extern "C" fn lb_tokenizer_from_bpe(
             prefix_space: bpe.prefix_space != 0,
         })
     };
-    guarded(error, work, |t| *out = Box::into_raw(Box::new(t)))
+    guarded(error, work, |t| *out = Arc::into_raw(Arc::new(t)).cast_mut())
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn lb_tokenizer_free(tokenizer: *mut Tokenizer) {
     if !tokenizer.is_null() {
-        drop(Box::from_raw(tokenizer));
+        drop(Arc::from_raw(tokenizer));
     }
 }
 

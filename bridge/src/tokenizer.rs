@@ -187,6 +187,12 @@ impl Tokenizer {
         (0..self.size() as u32).filter(|id| self.kind(*id as usize) == SPECIAL).collect()
     }
 
+    /// Whether the ids decode to just these bytes.
+    pub fn spells(&self, ids: &[u32], bytes: &[u8]) -> bool {
+        let rest = ids.iter().try_fold(bytes, |rest, id| rest.strip_prefix(self.bytes(*id as usize)));
+        rest.is_some_and(<[u8]>::is_empty)
+    }
+
     /// Largest id + 1.
     pub fn size(&self) -> usize {
         self.pieces.size()

@@ -26,7 +26,11 @@ Examples:
   lapidary run --raw smollm2-135m-instruct "The capital of France is" -n 8 --stats
   lapidary run --raw model.gguf - --stop "\n\n" --json < prompt.txt
   lapidary run smollm2-135m-instruct "Name a colour." --save-state talk.state
-  lapidary run smollm2-135m-instruct "Another one." --load-state talk.state --stats)";
+  lapidary run smollm2-135m-instruct "Another one." --load-state talk.state --stats
+  lapidary run smollm2-135m-instruct "Describe a cat." --json-schema '{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}'
+
+A grammar binds the answer, not the thinking before it; with --tools the model may also call a tool in place of an answer.
+Thinking is shown dimmed on a terminal and left out where standard output is a file or a pipe; --json reports it by itself.)";
 
 std::string prompt_text(const RunFlags& flags) {
   if (flags.prompt && *flags.prompt != "-") return *flags.prompt;
@@ -42,12 +46,21 @@ std::vector<TokenId> prompt_ids(Runner& runner, const std::string& text) {
   return runner.conversation->prompt_ids();
 }
 
+boost::json::array calls_json(const std::vector<ToolCall>& calls) {
+  boost::json::array array;
+  for (const ToolCall& call : calls) array.push_back({{"name", call.name}, {"arguments", call.arguments}});
+  return array;
+}
+
 boost::json::object answer_json(const Runner& runner, const Answer& answer) {
   const RunStats stats = collect_stats(*runner.engine, runner.model.times, runner.sampling, answer);
   const SamplingParams& sampling = runner.generation.sampling;
   return {{"model", utf8_lossy(runner.model.checkpoint.path.string())},
           {"mode", runner.conversation ? "chat" : "raw"},
           {"text", answer.text},
+          {"content", answer.content},
+          {"reasoning_content", answer.reasoning},
+          {"tool_calls", calls_json(answer.calls)},
           {"ids", boost::json::value_from(answer.ids)},
           {"finish_reason", finish_name(answer.finish)},
           {"finish_detail", answer.reason},
@@ -94,7 +107,7 @@ int run_once(Runner& runner, const RunFlags& flags) {
   if (saved) {
     if (runner.conversation) {
       if (answer.ids.empty() && answer.finish == Finish::interrupted) runner.conversation->drop_last();
-      else runner.conversation->add("assistant", answer.history);
+      else runner.conversation->add_answer(answer.content, answer.reasoning, answer.calls);
     }
     save_state(runner, *saved);
   }
@@ -120,6 +133,7 @@ void check_flags(const RunFlags& flags) {
   ensure(!flags.chat.think, ErrorCode::usage, "--think and --no-think belong to a chat; --raw has none");
   ensure(flags.chat.template_file.empty(), ErrorCode::usage,
          "--chat-template belongs to a chat; --raw has none");
+  ensure(flags.chat.tools_file.empty(), ErrorCode::usage, "--tools belongs to a chat; --raw has none");
 }
 
 int run(const RunFlags& flags) {
@@ -128,7 +142,6 @@ int run(const RunFlags& flags) {
   ensure(!interactive || !flags.json, ErrorCode::usage,
          "--json needs a PROMPT, or a prompt on standard input");
   Runner runner = open_runner(flags);
-  if (!flags.raw) runner.conversation.emplace(runner.model.checkpoint, runner.model.tokenizer, flags.chat);
   return interactive ? run_repl(runner, flags) : run_once(runner, flags);
 }
 
@@ -147,6 +160,8 @@ void add_text_flags(CLI::App& command, RunFlags& flags) {
       ->excludes(think);
   command.add_option("--chat-template", flags.chat.template_file,
                      "Jinja file to use in place of the model's own template");
+  command.add_option("--tools", flags.chat.tools_file,
+                     "JSON file with the tools that the model may call; its calls are reported, not run");
   command
       .add_option("-n,--max-tokens", flags.max_tokens,
                   "At most this many new tokens; 0: until the model stops (default 1024)")
@@ -167,6 +182,19 @@ void add_text_flags(CLI::App& command, RunFlags& flags) {
   command.add_flag("--json", flags.json, "One JSON object in place of the text");
 }
 
+void add_grammar_flags(CLI::App& command, RunFlags& flags) {
+  const auto group = "Grammar (one of them: the answer is sure to fit, unless -n or --stop cuts it)";
+  CLI::Option* schema =
+      command.add_option("--json-schema", flags.json_schema, "JSON schema: a file, or the schema itself");
+  CLI::Option* regex =
+      command.add_option("--regex", flags.regex, "Regular expression that the whole answer matches");
+  CLI::Option* grammar =
+      command.add_option("--grammar", flags.grammar, "File with a grammar in Lark's syntax");
+  schema->excludes(regex)->excludes(grammar);
+  regex->excludes(grammar);
+  for (CLI::Option* option : {schema, regex, grammar}) option->group(group);
+}
+
 }  // namespace
 
 void add_run_command(CLI::App& program, Action& action) {
@@ -175,6 +203,7 @@ void add_run_command(CLI::App& program, Action& action) {
   flags->engine.keep_behind = 1024;
   command->footer(kRunExamples);
   add_text_flags(*command, *flags);
+  add_grammar_flags(*command, *flags);
   add_sampling_flags(*command, flags->sampling);
   add_engine_flags(*command, flags->engine);
   command->callback([flags, &action] { action = [flags] { return run(*flags); }; });

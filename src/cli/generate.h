@@ -10,19 +10,30 @@
 #include "base/function_ref.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
+#include "text/constraint.h"
+#include "text/output_parser.h"
 #include "text/tokenizer.h"
 
 namespace lapidary {
+
+struct AnswerGrammar {  // what binds the content of every answer
+  GrammarEnv env;
+  Grammar content;
+  std::optional<Grammar> calls;  // bodies of calls of the declared tools
+  bool thinking = false;         // the model may think first
+};
 
 struct GenerationOptions {
   int64_t max_tokens = 1024;  // 0: until the model stops or the context is full
   std::vector<TokenId> stop_ids;
   std::vector<std::string> stop_texts;  // looked for in the visible text
   bool show_special = false;
+  bool tools = false;  // tools are declared, so that calls are calls
+  std::optional<AnswerGrammar> grammar;
   SamplingParams sampling;
 };
 
-enum class Finish { stop, length, interrupted };
+enum class Finish { stop, length, tool_calls, interrupted };
 std::string_view finish_name(Finish finish);
 
 // What the cache had of a prompt.
@@ -37,10 +48,12 @@ std::string cache_use_text(const CacheUse& use);
 
 struct Answer {
   std::vector<TokenId> ids;  // without the stop token
-  std::string text;          // visible text, cut before a stop text
-  std::string history;  // the same with special tokens spelled out: what a template may want to see later
+  std::string text;          // visible text, cut before a stop text: the content, or all with show_special
+  std::string content, reasoning;
+  std::vector<ToolCall> calls;
   Finish finish = Finish::stop;
-  std::string reason;  // what ended it: the stop token's spelling, the stop text, "-n", "context", "Ctrl-C"
+  // What ended it: the stop token's spelling, the stop text, "grammar", "-n", "context", "Ctrl-C".
+  std::string reason;
   int64_t prompt_tokens = 0;
   CacheUse cache;
   int64_t decode_steps = 0;    // forward steps of one token
@@ -50,6 +63,8 @@ struct Answer {
 
 struct Watcher {  // how the outside follows an answer
   FunctionRef<void(std::string_view text)> on_text;
+  FunctionRef<void(std::string_view text)> on_thought;
+  FunctionRef<void(const ToolCall& call)> on_call;
   FunctionRef<void(int64_t done, int64_t total)> on_prefill;
   FunctionRef<bool()> interrupted;
 };
@@ -68,14 +83,21 @@ class Session {
   int32_t sequence() const { return sequence_; }
 
  private:
-  class TextOut;  // visible text, and whether a stop text came
-  bool prefill(std::span<const TokenId> prompt, Sampler& sampler, const Watcher& watcher, TokenId& first);
-  void decode(TokenId token, Sampler& sampler, TextOut& out, const Watcher& watcher, Answer& answer);
-  TokenId feed(std::span<const TokenId> tokens, Want want, Sampler& sampler, uint64_t step);
+  class Output;  // the parts of the answer, and whether a stop text came
+  // What draws the tokens of one answer.
+  struct Drawing {
+    Sampler sampler;
+    std::optional<Constraint> constraint;
+  };
+  Drawing drawing(bool in_thought) const;
+  bool prefill(std::span<const TokenId> prompt, Drawing& drawing, const Watcher& watcher, TokenId& first);
+  void decode(TokenId token, Drawing& drawing, Output& out, const Watcher& watcher, Answer& answer);
+  TokenId feed(std::span<const TokenId> tokens, Want want, Drawing& drawing, uint64_t step);
 
   Engine& engine_;
   const Tokenizer& tokenizer_;
   GenerationOptions options_;
+  TurnSyntax syntax_;
   int64_t chunk_;
   int64_t words_;  // rows of logits that the tokenizer has a token for; models pad their vocabularies
   int32_t sequence_;

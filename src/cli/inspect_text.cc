@@ -15,14 +15,10 @@ std::string rope_text(const RopeSpec& rope) {
   const bool whole = rope.theta == std::floor(rope.theta) && rope.theta < 1e15;
   std::string text = whole ? grouped(static_cast<int64_t>(rope.theta)) : fmt::format("{:g}", rope.theta);
   switch (rope.kind) {
-    case RopeKind::plain:
-      return text;
-    case RopeKind::proportional:
-      return fmt::format("{} proportional {:g}", text, rope.partial_rotary_factor);
-    case RopeKind::llama3:
-      return fmt::format("{} llama3 ×{:g}", text, rope.factor);
-    case RopeKind::divisors:
-      return fmt::format("{} with {} divisors", text, rope.divisors.size());
+    case RopeKind::plain: return text;
+    case RopeKind::proportional: return fmt::format("{} proportional {:g}", text, rope.partial_rotary_factor);
+    case RopeKind::llama3: return fmt::format("{} llama3 ×{:g}", text, rope.factor);
+    case RopeKind::divisors: return fmt::format("{} with {} divisors", text, rope.divisors.size());
   }
   fail(ErrorCode::internal, "rope kind {} has no text", static_cast<int>(rope.kind));
 }

@@ -174,7 +174,7 @@ class Repl {
   }
 
   void redo() {
-    std::optional<std::string> old;
+    std::optional<Message> old;
     if (runner_.conversation) old = runner_.conversation->take_answer();
     if (runner_.conversation ? !old.has_value() : last_text_.empty()) return write_out("nothing to redo\n");
     SamplingParams& sampling = runner_.generation.sampling;
@@ -183,7 +183,7 @@ class Repl {
     if (sampling.temperature == 0) say("[greedy: the same answer again; --temp draws others]");
     bool answered = false;
     attempt([&] { answered = answer(last_text_); });
-    if (!answered && old) runner_.conversation->add("assistant", *old);
+    if (!answered && old) runner_.conversation->put_back(*old);
   }
 
   void reply(const std::string& text) {
@@ -209,7 +209,9 @@ class Repl {
       write_out(
           stats_table(collect_stats(*runner_.engine, runner_.model.times, runner_.sampling, answer), style_));
     const bool answered = !answer.ids.empty() || answer.finish != Finish::interrupted;
-    if (runner_.conversation && answered) runner_.conversation->add("assistant", answer.history);
+    if (runner_.conversation && answered) {
+      runner_.conversation->add_answer(answer.content, answer.reasoning, answer.calls);
+    }
     last_ = std::move(answer);
     return answered;
   }

@@ -22,6 +22,7 @@ struct RunFlags {
   ChatFlags chat;
   int64_t max_tokens = 1024;
   std::vector<std::string> stops;
+  std::optional<std::string> json_schema, regex, grammar;  // at most one: what binds the content
   bool ignore_eos = false, show_special = false, stats = false, json = false;
   std::string load_state, save_state;  // files; empty: none
   SamplingFlags sampling;

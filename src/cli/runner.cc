@@ -6,6 +6,7 @@
 #include "base/quote.h"
 #include "cli/run_flags.h"
 #include "cli/terminal.h"
+#include "formats/mapped_file.h"
 #include "text/utf8.h"
 
 namespace lapidary {
@@ -35,6 +36,90 @@ void set_stops(Runner& runner, const RunFlags& flags) {
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 }
 
+constexpr size_t kMaxGrammarFile = size_t{64} << 20;  // the limits of grammars themselves are lower
+
+// --json-schema takes a file or the schema itself.
+std::string schema_text(const std::string& argument) {
+  const size_t first = argument.find_first_not_of(" \t\r\n");
+  const bool literal = first != std::string::npos && argument[first] == '{';
+  return literal ? argument : read_text_file(argument, kMaxGrammarFile);
+}
+
+void set_grammar(Runner& runner, const RunFlags& flags) {
+  if (!flags.json_schema && !flags.regex && !flags.grammar) return;
+  const Tokenizer& tokenizer = runner.model.tokenizer;
+  std::string source;  // read first: a missing file is told at once
+  if (flags.json_schema) source = schema_text(*flags.json_schema);
+  if (flags.grammar) source = read_text_file(*flags.grammar, kMaxGrammarFile);
+  const GrammarEnv env(tokenizer, runner.generation.stop_ids);
+  Grammar content = flags.json_schema ? env.json_schema(source)
+                    : flags.regex     ? env.regex(*flags.regex)
+                                      : env.lark(source);
+  AnswerGrammar grammar{env, std::move(content), {}, flags.chat.think.value_or(false)};
+  const TurnSyntax syntax = TurnSyntax::of(tokenizer, env.stop_ids());
+  if (runner.generation.tools && syntax.call_open && syntax.string_mark) {
+    grammar.calls = env.call_body(runner.conversation->tools().names);
+  }
+  runner.generation.grammar = std::move(grammar);
+}
+
+// What an answer looks like as it arrives. Thoughts are for whoever watches: they are shown, dimmed, on a
+// terminal, and stay out of what a pipe gets.
+class AnswerView {
+ public:
+  AnswerView(bool streaming, Progress& progress)
+      : streaming_(streaming),
+        terminal_(is_terminal(STDOUT_FILENO)),
+        style_(Style::for_fd(STDOUT_FILENO)),
+        progress_(progress) {}
+
+  void thought(std::string_view text) {
+    progress_.clear();
+    if (!streaming_ || !terminal_) return;
+    if (!thinking_) write_out(style_.dim("[thinking]\n"));
+    thinking_ = true;
+    write_out(style_.dim(terminal_safe(text)));
+  }
+  void text(std::string_view text) {
+    progress_.clear();
+    if (!streaming_) return;
+    end_thought();
+    write_out(terminal_ ? terminal_safe(text) : std::string(text));
+    anything_ = true;
+    open_line_ = !text.ends_with('\n');
+  }
+  void call(const ToolCall& call) {
+    progress_.clear();
+    if (!streaming_) return;
+    end_thought();
+    end_line();
+    const std::string line = fmt::format("[call] {} {}", call.name, call.arguments);
+    write_out((terminal_ ? terminal_safe(line) : line) + "\n");
+    anything_ = true;
+  }
+  void finish() {
+    progress_.clear();
+    if (!streaming_) return;
+    end_thought();
+    if (!anything_ || open_line_) write_out("\n");
+  }
+
+ private:
+  void end_thought() {
+    if (thinking_) write_out(style_.dim("\n[answer]") + "\n");
+    thinking_ = false;
+  }
+  void end_line() {
+    if (open_line_) write_out("\n");
+    open_line_ = false;
+  }
+
+  bool streaming_, terminal_;
+  Style style_;
+  Progress& progress_;
+  bool thinking_ = false, anything_ = false, open_line_ = false;
+};
+
 }  // namespace
 
 Runner open_runner(const RunFlags& flags) {
@@ -46,6 +131,11 @@ Runner open_runner(const RunFlags& flags) {
   runner.sampling = sampling_text(runner.generation.sampling);
   set_stops(runner, flags);
   context_of(checkpoint, flags.engine);
+  if (!flags.raw) {
+    runner.conversation.emplace(checkpoint, runner.model.tokenizer, flags.chat);
+    runner.generation.tools = !runner.conversation->tools().names.empty();
+  }
+  set_grammar(runner, flags);
   return runner;
 }
 
@@ -56,18 +146,16 @@ void load(Runner& runner, const RunFlags& flags) {
 }
 
 Answer answer_with(Runner& runner, const std::vector<TokenId>& prompt, bool streaming) {
-  const bool terminal = is_terminal(STDOUT_FILENO);
   Progress progress("reading the prompt");
-  auto on_text = [&](std::string_view text) {
-    progress.clear();
-    if (streaming) write_out(terminal ? terminal_safe(text) : std::string(text));
-  };
+  AnswerView view(streaming, progress);
+  auto on_text = [&](std::string_view text) { view.text(text); };
+  auto on_thought = [&](std::string_view text) { view.thought(text); };
+  auto on_call = [&](const ToolCall& call) { view.call(call); };
   auto on_prefill = [&](int64_t done, int64_t total) { progress.show(done, total, false); };
   auto interrupted = [] { return InterruptScope::requested(); };
-  const Watcher watcher{on_text, on_prefill, interrupted};
+  const Watcher watcher{on_text, on_thought, on_call, on_prefill, interrupted};
   Answer answer = runner.session->answer(prompt, watcher);
-  progress.clear();
-  if (streaming && !answer.text.ends_with('\n')) write_out("\n");
+  view.finish();
   return answer;
 }
 

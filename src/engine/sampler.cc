@@ -130,17 +130,18 @@ void Sampler::observe(int32_t token) {
   if (counts_[static_cast<size_t>(token)]++ == 0) seen_.push_back(token);
 }
 
-int32_t Sampler::sample(std::span<const float> logits, uint64_t step) {
+int32_t Sampler::sample(std::span<const float> logits, uint64_t step, std::span<const uint32_t> mask) {
   ensure(static_cast<int64_t>(logits.size()) == vocab_size_, ErrorCode::usage, "logits: expected {}, got {}",
          vocab_size_, logits.size());
-  const std::span<const float> scores = adjust(logits);
+  const std::span<const float> scores = adjust(logits, mask);
   const int32_t best = best_token(scores);
   if (params_.temperature == 0.0f) return best;
   return draw(scores, scores[static_cast<size_t>(best)], uniform_double(params_.seed, params_.stream, step));
 }
 
-std::span<const float> Sampler::adjust(std::span<const float> logits) {
-  if (scores_.empty()) return logits;
+std::span<const float> Sampler::adjust(std::span<const float> logits, std::span<const uint32_t> mask) {
+  if (scores_.empty() && mask.empty()) return logits;
+  scores_.resize(logits.size());
   std::copy(logits.begin(), logits.end(), scores_.begin());
   for (const int32_t id : seen_) {
     float& score = scores_[static_cast<size_t>(id)];
@@ -149,7 +150,28 @@ std::span<const float> Sampler::adjust(std::span<const float> logits) {
              params_.presence_penalty;
   }
   for (const auto& [id, bias] : params_.logit_bias) scores_[static_cast<size_t>(id)] += bias;
+  if (!mask.empty()) forbid_outside(mask);
   return scores_;
+}
+
+// What is no number stays what it is, so that it is found.
+void Sampler::forbid_outside(std::span<const uint32_t> mask) {
+  const size_t words = (scores_.size() + 31) / 32;
+  ensure(mask.size() >= words, ErrorCode::usage, "mask: expected at least {} words for {} tokens, got {}",
+         words, scores_.size(), mask.size());
+  bool any = false;
+  for (size_t word = 0; word < words; ++word) {
+    const uint32_t bits = mask[word];
+    const size_t begin = 32 * word, n = std::min<size_t>(32, scores_.size() - begin);
+    any = any || (n == 32 ? bits : bits & ((uint32_t{1} << n) - 1)) != 0;
+    if (bits == ~uint32_t{0}) continue;
+    for (size_t i = 0; i < n; ++i) {
+      float& score = scores_[begin + i];
+      if ((bits >> i & 1) == 0 && score <= kLargest) score = -std::numeric_limits<float>::infinity();
+    }
+  }
+  ensure(any, ErrorCode::data, "mask: expected at least one of {} tokens to be allowed, got none",
+         scores_.size());
 }
 
 double Sampler::exponent(float score, float best) const {

@@ -1,8 +1,9 @@
-// Sampling: a pure function of (logits, parameters, history, seed, stream, step). Same seed, same text under
-// any batch.
+// Sampling: a pure function of (logits, parameters, history, mask, seed, stream, step). Same seed, same text
+// under any batch.
 //
 // What happens to the logits, in this order (each step sees what the steps before left):
 //   1. repetition penalty on tokens seen, then frequency and presence penalties, then logit bias (float);
+//      tokens outside of the mask, if there is one, are forbidden;
 //   2. temperature 0 stops here: the token with the greatest score;
 //   3. weight = exp((score - best score) / temperature), in double; below exp(-64) of the best it is 0;
 //   4. top-k keeps the k best; 5. top-p keeps the smallest set of best tokens that holds at least p of the
@@ -41,9 +42,11 @@ class Sampler {
   Sampler(const SamplingParams& params, int64_t vocab_size);  // throws as SamplingParams::validate
   void observe(int32_t token);  // a token of the prompt or the answer; penalties look at these
   // step: number of the draw within its sequence. Ties go to the lower id.
-  // Error(data) naming the token when a logit is NaN or +infinity, and when no token is allowed; Error(usage)
-  // on a wrong size.
-  int32_t sample(std::span<const float> logits, uint64_t step);
+  // mask: the tokens that may be drawn, one bit each, 32 to a word from the lowest up; empty: all. It may
+  // cover more tokens than there are logits, not fewer.
+  // Error(data) naming the token when a logit is NaN or +infinity (masked or not), and when no token is
+  // allowed; Error(usage) on a wrong size.
+  int32_t sample(std::span<const float> logits, uint64_t step, std::span<const uint32_t> mask = {});
 
  private:
   struct Candidate {
@@ -55,7 +58,8 @@ class Sampler {
     return a.score != b.score ? a.score > b.score : a.id < b.id;
   }
   bool counts_tokens() const;
-  std::span<const float> adjust(std::span<const float> logits);
+  std::span<const float> adjust(std::span<const float> logits, std::span<const uint32_t> mask);
+  void forbid_outside(std::span<const uint32_t> mask);
   double exponent(float score, float best) const;
   double weight(float score, float best) const;
   double total_weight(std::span<const float> scores, float best) const;
@@ -70,7 +74,7 @@ class Sampler {
   double inverse_temperature_ = 0;
   std::vector<int32_t> counts_;  // by token, when penalties need them
   std::vector<int32_t> seen_;    // tokens with a count, in order of first sight
-  std::vector<float> scores_;    // adjusted logits, when anything adjusts them
+  std::vector<float> scores_;    // adjusted logits; from the first step on that adjusts them
   std::vector<Candidate> candidates_;
 };
 

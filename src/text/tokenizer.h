@@ -77,6 +77,7 @@ class Tokenizer {
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
   friend class StreamDecoder;
+  friend class GrammarEnv;
   friend std::vector<TokenId> chat_ids(const ChatTemplate&, const Tokenizer&, const ChatRequest&);
 };
 

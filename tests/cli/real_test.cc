@@ -44,6 +44,45 @@ TEST(RealSmolLM2, ChatsThroughItsOwnTemplateAndStopsByItself) {
   EXPECT_EQ(answer.at("finish_detail").as_string(), "<|im_end|>");
 }
 
+// The schema's promise, checked by hand: real weights, greedy and sampled.
+TEST(RealSmolLM2, AnswersUnderASchema) {
+  const Program program;
+  const char* schema =
+      R"({"type":"object","properties":{"name":{"type":"string","maxLength":30},"age":{"type":"integer","minimum":0,"maximum":30},)"
+      R"("colours":{"type":"array","items":{"enum":["black","white","red"]},"minItems":1,"maxItems":3}},)"
+      R"("required":["name","age","colours"],"additionalProperties":false})";
+  const std::vector<std::vector<std::string>> ways = {{"--temp", "0"},
+                                                      {"--temp", "1", "--seed", "1"},
+                                                      {"--temp", "1.5", "--seed", "2"},
+                                                      {"--raw", "--temp", "0"}};
+  for (const std::vector<std::string>& way : ways) {
+    std::vector<std::string> arguments = {"run", kModel, "Describe a cat as JSON.", "--json",
+                                          "-n",  "200",  "--json-schema",           schema};
+    arguments.insert(arguments.end(), way.begin(), way.end());
+    const json::object answer = program.json(with_cache(arguments));
+    SCOPED_TRACE(json::serialize(answer));
+    EXPECT_EQ(answer.at("finish_reason").as_string(), "stop");
+    const json::object cat = json::parse(answer.at("content").as_string()).as_object();
+    EXPECT_EQ(cat.size(), 3u);
+    EXPECT_LE(cat.at("name").as_string().size(), 120u);
+    EXPECT_GE(cat.at("age").as_int64(), 0);
+    EXPECT_LE(cat.at("age").as_int64(), 30);
+    EXPECT_GE(cat.at("colours").as_array().size(), 1u);
+    EXPECT_LE(cat.at("colours").as_array().size(), 3u);
+    for (const json::value& colour : cat.at("colours").as_array())
+      EXPECT_TRUE(colour == "black" || colour == "white" || colour == "red");
+  }
+}
+
+TEST(RealSmolLM2, AnswersUnderARegexInItsChat) {
+  const Program program;
+  const json::object answer = program.json(with_cache({"run", kModel, "Is Paris the capital of France?",
+                                                       "--json", "--regex", "(Yes|No), [A-Za-z ]{5,60}\\."}));
+  const std::string text(answer.at("content").as_string());
+  EXPECT_TRUE(text.starts_with("Yes, ") || text.starts_with("No, ")) << text;
+  EXPECT_TRUE(text.ends_with('.')) << text;
+}
+
 TEST(RealSmolLM2, InspectsInNoTime) {
   const Outcome outcome = Program().run(with_cache({"inspect", kModel}));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
