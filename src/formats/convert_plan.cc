@@ -67,7 +67,9 @@ class Planner {
       out.name = hf_saved_name(info.slot, source_.family);
       out.subtract_one = hf_norm_has_offset(info.slot.kind, source_.family);
       out.to = options_.mix != nullptr ? options_.mix->base : is_quantised(out.from) ? DType::f32 : out.from;
-      if (info.dtype_rule == DTypeRule::float_only) small_.push_back(plan_.tensors.size());
+      const bool kept_in_f32 =
+          info.dtype_rule == DTypeRule::float_only || info.slot.kind == TensorKind::router;
+      if (kept_in_f32) small_.push_back(plan_.tensors.size());
     }
     plan_.tensors.push_back(std::move(out));
     source_.tensors->release(info.slot);
@@ -89,7 +91,8 @@ class Planner {
            source_.path.string(), out.name, dtype_name(out.from), dtype_name(out.to));
   }
 
-  // Norms and scalars, which GGUF keeps in f32, are stored like the rest of a folder where that is exact.
+  // Norms, scalars and routers, which GGUF keeps in f32, are stored like the rest of a folder where that is
+  // exact.
   void settle_folder_types() {
     const DType main = options_.mix != nullptr ? options_.mix->base : main_dtype(plan_.tensors, false);
     int64_t inexact = 0;
@@ -126,7 +129,7 @@ class Planner {
   const Checkpoint& source_;
   const ConvertOptions& options_;
   std::optional<MixRules> rules_;
-  std::vector<size_t> small_;  // norms and scalars
+  std::vector<size_t> small_;  // norms, scalars, routers
   ConvertPlan plan_;
 };
 

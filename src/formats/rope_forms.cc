@@ -40,19 +40,24 @@ std::optional<RopeSpec> proportional(const RopeSpec& rope) {
   return out;
 }
 
+RopeSpec llama3_rule(double theta, double factor, double high, int64_t original) {
+  RopeSpec out = plain(theta);
+  out.kind = RopeKind::llama3;
+  out.factor = factor;
+  out.low_freq_factor = 1;  // only ratios matter, and published models have 1 here
+  out.high_freq_factor = high;
+  out.original_max_position = original;
+  return out;
+}
+
 // Between the two bounds 1/divisor is linear in the turns t of a pair over the original context:
 //   (1 - k) / factor + k with k = (t - low) / (high - low), t = original * frequency / 2 pi.
-// Two blended pairs give original / (high - low) and low / (high - low); only ratios matter, and low is 1.
-std::optional<RopeSpec> llama3(const RopeSpec& rope, int64_t head_dim) {
-  const auto& d = rope.divisors;
-  RopeSpec out = plain(rope.theta);
-  out.kind = RopeKind::llama3;
-  out.factor = tidy(*std::max_element(d.begin(), d.end()));
-  if (!(out.factor > 1)) return std::nullopt;
+// Two blended pairs give original / (high - low) and low / (high - low).
+std::optional<RopeSpec> solve_llama3(const RopeSpec& rope, double factor, int64_t head_dim) {
   const std::vector<double> frequency = rope_frequencies(plain(rope.theta), head_dim);
   std::vector<std::pair<double, double>> blended;  // frequency, k
-  for (size_t i = 0; i < d.size(); ++i) {
-    const double k = (1 / static_cast<double>(d[i]) - 1 / out.factor) / (1 - 1 / out.factor);
+  for (size_t i = 0; i < rope.divisors.size(); ++i) {
+    const double k = (1 / static_cast<double>(rope.divisors[i]) - 1 / factor) / (1 - 1 / factor);
     if (k > 1e-4 && k < 1 - 1e-4) blended.emplace_back(frequency[i], k);
   }
   if (blended.size() < 2) return std::nullopt;
@@ -60,10 +65,20 @@ std::optional<RopeSpec> llama3(const RopeSpec& rope, int64_t head_dim) {
   const auto [f1, k1] = blended.back();
   const double slope = (k0 - k1) / (f0 - f1), offset = k0 - slope * f0;
   if (!(slope > 0) || !(offset < 0)) return std::nullopt;
-  out.low_freq_factor = 1;
-  out.high_freq_factor = tidy(1 - 1 / offset);
-  out.original_max_position = std::llround(slope * 2 * std::numbers::pi * (out.high_freq_factor - 1));
-  return close(rope_divisors(out, head_dim), d) ? std::optional(out) : std::nullopt;
+  const double high = tidy(1 - 1 / offset);
+  return llama3_rule(rope.theta, factor, high, std::llround(slope * 2 * std::numbers::pi * (high - 1)));
+}
+
+std::optional<RopeSpec> llama3(const RopeSpec& rope, int64_t head_dim) {
+  const double factor = tidy(*std::max_element(rope.divisors.begin(), rope.divisors.end()));
+  if (!(factor > 1) || factor >= kStandsStill) return std::nullopt;
+  // Short heads blend too few pairs to solve for the bounds: those of the published models first.
+  for (int64_t original = 16; original <= (int64_t{1} << 24); original *= 2) {
+    const RopeSpec published = llama3_rule(rope.theta, factor, 4, original);
+    if (close(rope_divisors(published, head_dim), rope.divisors)) return published;
+  }
+  const auto solved = solve_llama3(rope, factor, head_dim);
+  return solved && close(rope_divisors(*solved, head_dim), rope.divisors) ? solved : std::nullopt;
 }
 
 }  // namespace

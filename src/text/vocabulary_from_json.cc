@@ -66,6 +66,7 @@ class Reader {
   }
 
   OwnedVocabulary run() {
+    settings();
     choose_kind();
     read_tokens();
     if (vocabulary().model == "llama") {
@@ -78,7 +79,7 @@ class Reader {
       if (vocabulary().model == "gemma4") vocabulary().scores.assign(vocabulary().tokens.size(), -1000.0);
       read_merges();
     }
-    settings();
+    own_texts();
     return std::move(out_);
   }
 
@@ -265,7 +266,10 @@ class Reader {
     vocabulary().eos_id = facts_.eos_id;
     vocabulary().pad_id = facts_.pad_id;
     vocabulary().add_bos = facts_.adds_bos;
-    // The text lives in root_, which goes with this object.
+  }
+
+  // What was read so far points into root_, which goes with this object.
+  void own_texts() {
     for (std::string_view& token : vocabulary().tokens) token = keep(std::string(token));
     for (std::string_view& merge : vocabulary().merges) merge = keep(std::string(merge));
   }
