@@ -2,45 +2,67 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace lapidary {
 namespace {
 
-constexpr size_t kLanes = 16;
+// Four floats at a time: every x86-64 has them, and sums in this order are the same everywhere.
+constexpr size_t kLanes = 4;
+using Vec [[gnu::vector_size(4 * sizeof(float))]] = float;
+
+Vec load(const float* from) {
+  Vec out;
+  std::memcpy(&out, from, sizeof out);
+  return out;
+}
+
+Vec clamped(Vec x, float low, float high) {
+  const Vec least = Vec{} + low, most = Vec{} + high;
+  x = x < least ? least : x;
+  return x > most ? most : x;
+}
 
 // Nearest integer, ties to even. REQUIRES: |x| < 2^22.
-float nearest(float x) {
+Vec nearest(Vec x) {
   constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: the sum has no bits below one
   return (x + kShift) - kShift;
 }
 
-float clamped(float x, float low, float high) {
-  return x < low ? low : x > high ? high : x;
+float sum(Vec x) {
+  return (x[0] + x[2]) + (x[1] + x[3]);
 }
 
-float sum(const float (&lanes)[kLanes]) {
-  float a[kLanes / 2];
-  for (size_t i = 0; i < kLanes / 2; ++i) a[i] = lanes[i] + lanes[i + kLanes / 2];
-  return ((a[0] + a[4]) + (a[1] + a[5])) + ((a[2] + a[6]) + (a[3] + a[7]));
-}
+// Of sixteen neighbours four at a time, two sums each: additions need not wait for each other.
+struct Sums {
+  Vec even{}, odd{};
+  void add(Vec first, Vec second) {
+    even += first;
+    odd += second;
+  }
+  float total() const { return sum(even + odd); }
+};
+
+// The integer of each element: round(inverse * (x - low)) within the range.
+struct Rounding {
+  float inverse, low, q_min, q_max;
+  Vec operator()(Vec x) const { return nearest(clamped(inverse * (x - low), q_min, q_max)); }
+};
 
 struct Moments {
   float q = 0, qq = 0, xq = 0;
 };
 
-// q = round(inverse * (x - low)), clamped. Sixteen sums side by side, so that a compiler can use vectors.
-Moments moments(std::span<const float> x, float inverse, float low, float q_min, float q_max) {
-  float q[kLanes] = {}, qq[kLanes] = {}, xq[kLanes] = {};
-  for (size_t start = 0; start < x.size(); start += kLanes) {
-    for (size_t i = 0; i < kLanes; ++i) {
-      const float value = x[start + i];
-      const float n = clamped(nearest(clamped(inverse * (value - low), -1e4f, 1e4f)), q_min, q_max);
-      q[i] += n;
-      qq[i] += n * n;
-      xq[i] += value * n;
-    }
+Moments moments(std::span<const float> x, const Rounding& rounding) {
+  Sums q, qq, xq;
+  for (size_t i = 0; i < x.size(); i += 2 * kLanes) {
+    const Vec a = load(x.data() + i), b = load(x.data() + i + kLanes);
+    const Vec m = rounding(a), n = rounding(b);
+    q.add(m, n);
+    qq.add(m * m, n * n);
+    xq.add(a * m, b * n);
   }
-  return {sum(q), sum(qq), sum(xq)};
+  return {q.total(), qq.total(), xq.total()};
 }
 
 float largest_by_size(std::span<const float> x) {
@@ -58,10 +80,10 @@ float fit_scale(std::span<const float> x, int q_min, int q_max) {
   if (extreme == 0) return 0;
   float best_scale = 0, best_gain = -1;  // gain: how much of sum(x^2) the fit explains
   const auto consider = [&](float target) {
-    const Moments m = moments(x, target / extreme, 0, static_cast<float>(q_min), static_cast<float>(q_max));
+    const Moments m = moments(x, {target / extreme, 0, static_cast<float>(q_min), static_cast<float>(q_max)});
     if (m.qq == 0) return;
     const float gain = m.xq * m.xq / m.qq;
-    if (gain <= best_gain) return;
+    if (!(gain > best_gain)) return;
     best_gain = gain;
     best_scale = m.xq / m.qq;
   };
@@ -91,7 +113,7 @@ AffineFit fit_affine(std::span<const float> x, int q_max, bool negative_addend) 
   AffineFit best{(high - low) / static_cast<float>(q_max), low};
   double best_gain = -1;
   const auto consider = [&](float levels) {
-    const Moments m = moments(x, levels / (high - low), low, 0, static_cast<float>(q_max));
+    const Moments m = moments(x, {levels / (high - low), low, 0, static_cast<float>(q_max)});
     const double determinant = n * m.qq - static_cast<double>(m.q) * m.q;
     if (determinant <= 0) return;
     double scale = (n * m.xq - total * m.q) / determinant, addend = (total - scale * m.q) / n;
@@ -103,7 +125,7 @@ AffineFit fit_affine(std::span<const float> x, int q_max, bool negative_addend) 
     // sum(x^2) less the squared error
     const double gain = 2 * scale * m.xq + 2 * addend * total - scale * scale * m.qq -
                         2 * scale * addend * m.q - n * addend * addend;
-    if (gain <= best_gain) return;
+    if (!(gain > best_gain)) return;
     best_gain = gain;
     best = {static_cast<float>(scale), static_cast<float>(addend)};
   };
@@ -116,21 +138,21 @@ AffineFit fit_affine(std::span<const float> x, int q_max, bool negative_addend) 
 
 double squared_error(std::span<const float> x, float scale, float addend, int q_min, int q_max, int8_t* out) {
   const float inverse = scale == 0 ? 0 : 1 / scale;
-  const float usable = std::isfinite(inverse) ? inverse : 0;
-  const float low = static_cast<float>(q_min), high = static_cast<float>(q_max);
-  float errors[kLanes] = {};
-  for (size_t start = 0; start < x.size(); start += kLanes) {
-    float q[kLanes];
-    for (size_t i = 0; i < kLanes; ++i) {
-      const float value = x[start + i];
-      q[i] = clamped(nearest(clamped(usable * (value - addend), -1e4f, 1e4f)), low, high);
-      const float difference = value - (scale * q[i] + addend);
-      errors[i] += difference * difference;
-    }
+  const Rounding rounding{std::isfinite(inverse) ? inverse : 0, addend, static_cast<float>(q_min),
+                          static_cast<float>(q_max)};
+  Sums errors;
+  for (size_t i = 0; i < x.size(); i += 2 * kLanes) {
+    const Vec a = load(x.data() + i), b = load(x.data() + i + kLanes);
+    const Vec m = rounding(a), n = rounding(b);
+    const Vec c = a - (scale * m + addend), d = b - (scale * n + addend);
+    errors.add(c * c, d * d);
     if (out == nullptr) continue;
-    for (size_t i = 0; i < kLanes; ++i) out[start + i] = static_cast<int8_t>(q[i]);
+    for (size_t j = 0; j < kLanes; ++j) {
+      out[i + j] = static_cast<int8_t>(m[j]);
+      out[i + kLanes + j] = static_cast<int8_t>(n[j]);
+    }
   }
-  return sum(errors);
+  return errors.total();
 }
 
 }  // namespace lapidary

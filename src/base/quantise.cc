@@ -72,8 +72,9 @@ Fit32 symmetric32(Block32 x, int q_min, int q_max) {
   // Where several scales fit as well, only some are numbers that the format has.
   const float extreme =
       *std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
+  const int least = q_max > 64 ? q_max - 4 : 1;  // fine ranges are used to their end
   for (int n = q_min; n <= q_max && !best.exact(); ++n) {
-    if (n == 0) continue;
+    if (std::abs(n) < least) continue;
     const uint16_t d = float_to_f16(extreme / static_cast<float>(n));
     if (f16_to_float(d) * static_cast<float>(n) == extreme) best.consider(d, 0);
   }

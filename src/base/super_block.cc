@@ -10,7 +10,7 @@
 namespace lapidary {
 namespace {
 
-constexpr int kRounds = 3;
+constexpr int kRounds = 2;
 constexpr size_t kMaxGroups = 16;
 
 using Groups = std::array<float, kMaxGroups>;

@@ -142,8 +142,10 @@ TEST_P(Quantise, HoldsExtremes) {
   std::vector<float> row(512);
   for (size_t i = 0; i < row.size(); ++i) row[i] = (i % 2 == 0 ? 1.0f : -1.0f) * 65504.0f;
   for (const float x : recoded(GetParam(), row)) EXPECT_NEAR(std::fabs(x), 65504.0f, 17000.0f);
-  for (float& x : row) x = 1e-30f;
-  for (const float x : recoded(GetParam(), row)) EXPECT_LE(std::fabs(x), 1e-7f);
+  for (const float tiny : {1e-30f, 1e-45f}) {
+    for (float& x : row) x = tiny;
+    for (const float x : recoded(GetParam(), row)) EXPECT_LE(std::fabs(x), 1e-7f);
+  }
   std::fill(row.begin(), row.end(), 0.0f);
   for (const float x : recoded(GetParam(), row)) EXPECT_EQ(x, 0.0f);
 }
