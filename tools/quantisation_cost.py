@@ -58,6 +58,7 @@ def main():
     parser.add_argument("text")
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--also", nargs="*", default=[], help="files of the same model that others quantised, to stand in the table")
     parser.add_argument("--folder", help="where the files go (default: a temporary folder)")
     parser.add_argument("--keep", action="store_true", help="keep the converted models")
     arguments = parser.parse_args()
@@ -73,18 +74,23 @@ def main():
         print(f"{arguments.model}, {len(ids)} tokens of {pathlib.Path(arguments.text).name}\n")
         print("| type | file | bits per weight | max | RMS | mean KL | same top token | perplexity |")
         print("|---|---|---|---|---|---|---|---|", flush=True)
-        for name in arguments.types.split(","):
-            made = folder / f"{name}.gguf"
-            report = run(arguments.lapidary, "convert", source, made, "--type", name, "--force", "--json")
-            run(arguments.lapidary, "score", made, "--ids", ids_file, "--dump", dump, "--json")
+        def row(name, path, size, bits):
+            run(arguments.lapidary, "score", path, "--ids", ids_file, "--dump", dump, "--json")
             got = compare(reference, logits(dump), ids)
             print(
-                f"| {name} | {report['bytes'] / 1e6:.1f} MB | {report['bits_per_weight']:.2f} | {got['max']:.3g} | {got['rms']:.3g} "
+                f"| {name} | {size / 1e6:.1f} MB | {bits} | {got['max']:.3g} | {got['rms']:.3g} "
                 f"| {got['kl']:.2e} | {100 * got['top1']:.1f} % | {got['perplexity']:.4f} |",
                 flush=True,
             )
+
+        for name in filter(None, arguments.types.split(",")):
+            made = folder / f"{name}.gguf"
+            report = run(arguments.lapidary, "convert", source, made, "--type", name, "--force", "--json")
+            row(name, made, report["bytes"], f"{report['bits_per_weight']:.2f}")
             if not arguments.keep:
                 made.unlink()
+        for other in map(pathlib.Path, arguments.also):
+            row(other.name, other, other.stat().st_size, "")
 
 
 if __name__ == "__main__":
