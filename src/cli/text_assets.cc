@@ -21,6 +21,10 @@ std::optional<bool> optional_bool(const GgufFile& file, std::string_view name) {
 
 }  // namespace
 
+bool has_gguf_vocabulary(const GgufFile& file) {
+  return file.has(key("model")) && file.get_string(key("model")) != kNoVocabulary;
+}
+
 GgufVocabulary gguf_vocabulary(const GgufFile& file) {
   GgufVocabulary vocabulary;
   vocabulary.model = file.get_string(key("model"));
@@ -43,7 +47,11 @@ bool has_tokenizer(const TextAssets& text) {
 }
 
 Tokenizer make_tokenizer(const TextAssets& text) {
-  if (text.gguf != nullptr) return Tokenizer::from_gguf(gguf_vocabulary(*text.gguf));
+  if (text.gguf != nullptr) {
+    ensure(has_gguf_vocabulary(*text.gguf), ErrorCode::not_found,
+           "{}: this model has no tokenizer; only commands that take token ids can use it", text.gguf->name);
+    return Tokenizer::from_gguf(gguf_vocabulary(*text.gguf));
+  }
   ensure(!text.tokenizer_json.empty(), ErrorCode::not_found,
          "this model has no tokenizer.json; only commands that take token ids can use it");
   return Tokenizer::from_json(text.tokenizer_json, text.bos_id, text.tokenizer_config_json);

@@ -7,6 +7,10 @@
 
 namespace lapidary {
 
+// tokenizer.ggml.model of a file that carries no vocabulary.
+inline constexpr std::string_view kNoVocabulary = "none";
+bool has_gguf_vocabulary(const GgufFile& file);
+
 // The tokenizer.ggml.* keys of a GGUF file. Views point into the file's bytes.
 GgufVocabulary gguf_vocabulary(const GgufFile& file);
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/quote.h"
+#include "formats/mapped_file.h"
 
 namespace lapidary {
 namespace {
@@ -67,10 +68,10 @@ TensorData join_experts(const TensorView& gate, const TensorView& up) {
 void check_stored(const std::string& file, const std::string& name, const TensorInfo& info,
                   const TensorView& view, const Shape& expected) {
   ensure(view.shape == expected, ErrorCode::data, "{}: tensor {}: expected the shape {}, got {}", file,
-         quoted(name), shape_text(expected), shape_text(view.shape));
+         lapidary::quoted(name), shape_text(expected), shape_text(view.shape));
   const bool float_only = info.dtype_rule == DTypeRule::float_only;
   ensure(is_float(view.dtype) || (!float_only && is_quantised(view.dtype)), ErrorCode::data,
-         "{}: tensor {}: expected {}, got {}", file, quoted(name),
+         "{}: tensor {}: expected {}, got {}", file, lapidary::quoted(name),
          float_only ? "f32, f16 or bf16" : "f32, f16, bf16 or a block format", dtype_name(view.dtype));
 }
 
@@ -85,7 +86,7 @@ void BoundTensors::bind(const std::string& file, const TensorInfo& info, Binding
   const std::string name = binding.name;
   const bool fresh = bindings_.emplace(info.slot, std::move(binding)).second;
   ensure(fresh, ErrorCode::data, "{}: tensor {}: expected one tensor for {}, got a second one", file,
-         quoted(name), slot_name(info.slot));
+         lapidary::quoted(name), slot_name(info.slot));
 }
 
 std::map<std::string, int64_t> BoundTensors::bytes_by_dtype() const {
@@ -110,6 +111,13 @@ TensorData BoundTensors::read(const Slot& slot) const {
     case Remake::join_experts: return join_experts(b.view, b.second);
   }
   fail(ErrorCode::internal, "{}: unknown way to make a tensor", slot_name(slot));
+}
+
+void BoundTensors::release(const Slot& slot) const {
+  const auto it = bindings_.find(slot);
+  if (it == bindings_.end()) return;
+  forget_pages(it->second.view.bytes);
+  forget_pages(it->second.second.bytes);
 }
 
 }  // namespace lapidary

@@ -37,7 +37,7 @@ struct Binding {
 
 class BoundTensors : public TensorSource {
  public:
-  // `keep_alive` holds whatever the views point into.
+  // `keep_alive` holds the mapped files that the views point into.
   explicit BoundTensors(std::shared_ptr<const void> keep_alive) : keep_alive_(std::move(keep_alive)) {}
 
   // Takes a tensor for a slot after checking its shape and number format: Error(data) with file, name,
@@ -49,6 +49,7 @@ class BoundTensors : public TensorSource {
   std::map<std::string, int64_t> bytes_by_dtype() const;  // stored bytes by the name of their format
 
   TensorData read(const Slot& slot) const override;
+  void release(const Slot& slot) const override;
 
  private:
   std::map<Slot, Binding> bindings_;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/quote.h"
+#include "formats/hf_keys.h"
 #include "formats/hf_tensors.h"
 #include "formats/import_hf.h"
 #include "formats/mapped_file.h"
@@ -18,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSingle = "model.safetensors", kIndex = "model.safetensors.index.json";
+constexpr std::string_view kSingle = hf_key::weights_file, kIndex = hf_key::index_file;
 
 struct Shards {
   std::vector<MappedFile> files;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/quote.h"
+#include "formats/gguf_keys.h"
 #include "formats/import_gguf.h"
 
 namespace lapidary {
@@ -82,12 +83,8 @@ class Binder {
              file_.name, name, shape_text(info.shape), slot_name(info.slot));
       return;
     }
-    const bool rotary = info.slot.kind == TensorKind::query || info.slot.kind == TensorKind::key;
-    if (model_.family == "llama" && rotary) {
-      binding->remake = Remake::unpermute;
-      binding->heads = info.slot.kind == TensorKind::query ? attention(info.slot).n_heads
-                                                           : attention(info.slot).n_kv_heads;
-    }
+    binding->heads = gguf_paired_heads(model_.spec, info.slot, model_.family);
+    if (binding->heads != 0) binding->remake = Remake::unpermute;
     out_.bind(file_.name, info, std::move(*binding));
   }
 
@@ -139,7 +136,7 @@ class Binder {
     }
     std::vector<SkippedTensor> out;
     for (const auto& [name, view] : file_.tensors) {
-      if (used_.count(name) != 0 || (name == "rope_freqs.weight" && model_uses_divisors())) continue;
+      if (used_.count(name) != 0 || (name == gguf_key::rope_freqs && model_uses_divisors())) continue;
       const auto reason = reasons.find(name);
       ensure(reason != reasons.end(), ErrorCode::data,
              "{}: tensor {}: expected no such tensor in this model, got {} of {}", file_.name, quoted(name),
@@ -167,6 +164,13 @@ class Binder {
 std::string gguf_name(const Slot& slot) {
   const std::string_view part = part_name(slot.kind);
   return slot.layer < 0 ? std::string(part) : fmt::format("blk.{}.{}", slot.layer, part);
+}
+
+int64_t gguf_paired_heads(const ModelSpec& spec, const Slot& slot, std::string_view family) {
+  if (family != "llama") return 0;
+  if (slot.kind != TensorKind::query && slot.kind != TensorKind::key) return 0;
+  const AttentionSpec& a = *spec.layers[static_cast<size_t>(slot.layer)].attention;
+  return slot.kind == TensorKind::query ? a.n_heads : a.n_kv_heads;
 }
 
 std::vector<SkippedTensor> bind_gguf_tensors(const GgufModel& model, const GgufFile& file,

@@ -31,6 +31,13 @@ std::optional<DType> dtype_of_ggml(uint32_t type) {
   return type < kGgmlTypes.size() ? kGgmlTypes[type].dtype : std::nullopt;
 }
 
+std::optional<uint32_t> ggml_number_of(DType dtype) {
+  for (uint32_t type = 0; type < kGgmlTypes.size(); ++type) {
+    if (kGgmlTypes[type].dtype == dtype) return type;
+  }
+  return std::nullopt;
+}
+
 std::string_view ggml_type_name(uint32_t type) {
   return type < kGgmlTypes.size() ? kGgmlTypes[type].name : std::string_view{};
 }

@@ -31,6 +31,8 @@ inline constexpr uint32_t kGgufMaxDimensions = 4;
 
 // The number format of a tensor type number; empty for types that we do not read.
 std::optional<DType> dtype_of_ggml(uint32_t type);
+// The type number of a number format; empty where GGUF has none.
+std::optional<uint32_t> ggml_number_of(DType dtype);
 // Its name as other tools spell it, known to us or not: "Q4_K", "IQ2_XS"; empty for numbers that name
 // nothing.
 std::string_view ggml_type_name(uint32_t type);

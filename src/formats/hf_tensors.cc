@@ -151,6 +151,15 @@ std::string hf_name(const Slot& slot, std::string_view family) {
   return fmt::format("layers.{}.{}", slot.layer, layer_part(slot.kind, family.starts_with("gemma")));
 }
 
+std::string hf_saved_name(const Slot& slot, std::string_view family) {
+  if (slot.kind == TensorKind::output_head) return std::string(kHeads[0]);
+  return fmt::format("{}{}", kPrefixes[0], hf_name(slot, family));
+}
+
+bool hf_norm_has_offset(TensorKind kind, std::string_view family) {
+  return family == "gemma3" && is_norm(kind);
+}
+
 std::vector<SkippedTensor> bind_hf_tensors(const ModelSpec& spec, const std::string& family,
                                            const std::map<std::string, HfTensor>& tensors,
                                            const std::string& folder, BoundTensors& out) {
@@ -164,7 +173,7 @@ std::vector<SkippedTensor> bind_hf_tensors(const ModelSpec& spec, const std::str
              folder, name, shape_text(info.shape), slot_name(info.slot));
       return;
     }
-    const Remake remake = family == "gemma3" && is_norm(info.slot.kind) ? Remake::add_one : Remake::none;
+    const Remake remake = hf_norm_has_offset(info.slot.kind, family) ? Remake::add_one : Remake::none;
     out.bind(it->second.file, info, {name, it->second.view, remake, 0, {}});
     used.insert(name);
   });

@@ -20,6 +20,12 @@ struct HfTensor {
 // chooses among spellings.
 std::string hf_name(const Slot& slot, std::string_view family);
 
+// Its name in a file that we write: behind the usual prefix.
+std::string hf_saved_name(const Slot& slot, std::string_view family);
+
+// Whether the file holds w where the model multiplies by 1 + w.
+bool hf_norm_has_offset(TensorKind kind, std::string_view family);
+
 // Binds every tensor of the spec, and accounts for every tensor of the checkpoint: what is neither a slot's
 // nor known to be unused is an Error(data). Returns what was left out.
 std::vector<SkippedTensor> bind_hf_tensors(const ModelSpec& spec, const std::string& family,

@@ -5,12 +5,14 @@
 
 #include "base/error.h"
 #include "base/quote.h"
+#include "formats/gguf_keys.h"
 #include "formats/import_common.h"
 
 namespace lapidary {
 namespace {
 
-// Reads keys of one architecture: "attention.head_count" is "gemma4.attention.head_count" in the file.
+// Reads keys of one architecture: gguf_key::attention_head_count is "gemma4.attention.head_count" in the
+// file.
 class Keys {
  public:
   Keys(const GgufFile& file, std::string architecture)
@@ -23,7 +25,7 @@ class Keys {
   bool has(std::string_view key) const { return file_.has(full(key)); }
   bool is_array(std::string_view key) const { return file_.is_array(full(key)); }
   int64_t integer(std::string_view key) const { return file_.get_int(full(key)); }
-  double number(std::string_view key) const { return file_.get_float(full(key)); }
+  double number(std::string_view key) const { return decimal(file_.get_float(full(key))); }
   int64_t integer(std::string_view key, int64_t otherwise) const {
     return has(key) ? integer(key) : otherwise;
   }
@@ -44,6 +46,13 @@ class Keys {
   }
 
  private:
+  // Files hold 32-bit floats for numbers that were decimal: 9.99999997e-07 says 1e-06.
+  static double decimal(double value) {
+    const auto narrow = static_cast<float>(value);
+    if (!std::isfinite(value) || static_cast<double>(narrow) != value) return value;
+    return std::stod(fmt::format("{}", narrow));
+  }
+
   void check_length(std::string_view key, size_t got, int64_t n_layers) const {
     ensure(static_cast<int64_t>(got) == n_layers, ErrorCode::data,
            "{}: expected {} entries (block_count), got {}", path(key), n_layers, got);
@@ -76,14 +85,14 @@ constexpr Refused kRefused[] = {
     {"leading_dense_block_count", 0, ""},
     {"expert_shared_count", 0, ""},
     {"nextn_predict_layers", 0, ""},
-    {"expert_count", 0, "llama"},
-    {"expert_count", 0, "gemma3"},
-    {"final_logit_softcapping", 0, "llama"},
-    {"attention.sliding_window", 0, "llama"},
-    {"attention.shared_kv_layers", 0, "llama"},
-    {"attention.shared_kv_layers", 0, "gemma3"},
-    {"embedding_length_per_layer_input", 0, "llama"},
-    {"embedding_length_per_layer_input", 0, "gemma3"},
+    {gguf_key::expert_count, 0, "llama"},
+    {gguf_key::expert_count, 0, "gemma3"},
+    {gguf_key::final_logit_softcapping, 0, "llama"},
+    {gguf_key::attention_sliding_window, 0, "llama"},
+    {gguf_key::attention_shared_kv_layers, 0, "llama"},
+    {gguf_key::attention_shared_kv_layers, 0, "gemma3"},
+    {gguf_key::embedding_length_per_layer_input, 0, "llama"},
+    {gguf_key::embedding_length_per_layer_input, 0, "gemma3"},
 };
 
 void refuse_unsupported(const Keys& k) {
@@ -106,29 +115,29 @@ void refuse_unsupported(const Keys& k) {
 }
 
 int64_t read_layer_count(const Keys& k) {
-  const int64_t n = k.integer("block_count");
-  ensure(n >= 1 && n <= kMaxLayers, ErrorCode::data, "{}: expected 1 to {}, got {}", k.path("block_count"),
-         kMaxLayers, n);
+  const int64_t n = k.integer(gguf_key::block_count);
+  ensure(n >= 1 && n <= kMaxLayers, ErrorCode::data, "{}: expected 1 to {}, got {}",
+         k.path(gguf_key::block_count), kMaxLayers, n);
   return n;
 }
 
 int64_t read_vocab_size(const Keys& k) {
-  if (k.has("vocab_size")) return k.integer("vocab_size");
-  ensure(k.file().has("tokenizer.ggml.tokens"), ErrorCode::data,
-         "{}: expected this key or tokenizer.ggml.tokens, got neither", k.path("vocab_size"));
-  return static_cast<int64_t>(k.file().get_strings("tokenizer.ggml.tokens").size());
+  if (k.has(gguf_key::vocab_size)) return k.integer(gguf_key::vocab_size);
+  ensure(k.file().has(gguf_key::tokens), ErrorCode::data,
+         "{}: expected this key or tokenizer.ggml.tokens, got neither", k.path(gguf_key::vocab_size));
+  return static_cast<int64_t>(k.file().get_strings(gguf_key::tokens).size());
 }
 
-bool has_tensor(const GgufFile& file, const std::string& name) {
+bool has_tensor(const GgufFile& file, std::string_view name) {
   return file.tensors.find(name) != file.tensors.end();
 }
 
 ModelSpec read_common(const Keys& k) {
   ModelSpec spec;
   spec.vocab_size = read_vocab_size(k);
-  spec.d_model = k.integer("embedding_length");
-  spec.max_position = k.integer("context_length");
-  spec.norm_eps = k.number("attention.layer_norm_rms_epsilon");
+  spec.d_model = k.integer(gguf_key::embedding_length);
+  spec.max_position = k.integer(gguf_key::context_length);
+  spec.norm_eps = k.number(gguf_key::attention_layer_norm_rms_epsilon);
   spec.tied_head = !has_tensor(k.file(), "output.weight");  // no key says it
   return spec;
 }
@@ -136,9 +145,9 @@ ModelSpec read_common(const Keys& k) {
 // K, V and the rotated part of a head are equally long in every model of these families; a file that says
 // otherwise is not one.
 int64_t read_head_dim(const Keys& k, std::string_view suffix, std::optional<int64_t> otherwise) {
-  const std::string key = fmt::format("attention.key_length{}", suffix);
+  const std::string key = fmt::format("{}{}", gguf_key::attention_key_length, suffix);
   const int64_t head_dim = otherwise && !k.has(key) ? *otherwise : k.integer(key);
-  for (const std::string_view other : {"attention.value_length", "rope.dimension_count"}) {
+  for (const std::string_view other : {gguf_key::attention_value_length, gguf_key::rope_dimension_count}) {
     const std::string name = fmt::format("{}{}", other, suffix);
     const int64_t value = k.integer(name, head_dim);
     ensure(value == head_dim, ErrorCode::unsupported, "{}: expected that of key_length ({}), got {}",
@@ -154,7 +163,7 @@ double inverse_root(const std::string& path, int64_t value) {
 
 // Divisors of the rotary frequencies; no key says that there are any.
 std::vector<float> read_rope_divisors(const Keys& k, int64_t head_dim) {
-  const auto it = k.file().tensors.find("rope_freqs.weight");
+  const auto it = k.file().tensors.find(gguf_key::rope_freqs);
   ensure(it != k.file().tensors.end(), ErrorCode::data,
          "{}: tensor \"rope_freqs.weight\": expected [{}] (which pairs of a global head turn), got no such "
          "tensor",
@@ -184,18 +193,20 @@ RopeSpec divided_rope(double theta, std::vector<float> divisors) {
 ModelSpec read_llama(const Keys& k) {
   ModelSpec spec = read_common(k);
   const int64_t n_layers = read_layer_count(k);
-  const auto heads = k.per_layer("attention.head_count", n_layers);
-  const auto kv_heads =
-      k.has("attention.head_count_kv") ? k.per_layer("attention.head_count_kv", n_layers) : heads;
-  const auto d_ff = k.per_layer("feed_forward_length", n_layers);
-  ensure(heads[0] >= 1, ErrorCode::data, "{}: expected at least 1, got {}", k.path("attention.head_count"),
-         heads[0]);
-  ensure(k.has("attention.key_length") || spec.d_model % heads[0] == 0, ErrorCode::data,
-         "{}: expected a divisor of embedding_length ({}), got {}", k.path("attention.head_count"),
+  const auto heads = k.per_layer(gguf_key::attention_head_count, n_layers);
+  const auto kv_heads = k.has(gguf_key::attention_head_count_kv)
+                            ? k.per_layer(gguf_key::attention_head_count_kv, n_layers)
+                            : heads;
+  const auto d_ff = k.per_layer(gguf_key::feed_forward_length, n_layers);
+  ensure(heads[0] >= 1, ErrorCode::data, "{}: expected at least 1, got {}",
+         k.path(gguf_key::attention_head_count), heads[0]);
+  ensure(k.has(gguf_key::attention_key_length) || spec.d_model % heads[0] == 0, ErrorCode::data,
+         "{}: expected a divisor of embedding_length ({}), got {}", k.path(gguf_key::attention_head_count),
          spec.d_model, heads[0]);
   const int64_t head_dim = read_head_dim(k, "", spec.d_model / heads[0]);
-  RopeSpec rope = plain_rope(k.number("rope.freq_base", 10000));  // absent: what the architecture began with
-  if (has_tensor(k.file(), "rope_freqs.weight"))
+  RopeSpec rope =
+      plain_rope(k.number(gguf_key::rope_freq_base, 10000));  // absent: what the architecture began with
+  if (has_tensor(k.file(), gguf_key::rope_freqs))
     rope = divided_rope(rope.theta, read_rope_divisors(k, head_dim));
   for (int64_t i = 0; i < n_layers; ++i) {
     const size_t at = static_cast<size_t>(i);
@@ -205,7 +216,7 @@ ModelSpec read_llama(const Keys& k) {
     a.n_kv_heads = kv_heads[at];
     a.head_dim = head_dim;
     a.rope = rope;
-    a.scale = inverse_root(k.path("attention.key_length"), head_dim);
+    a.scale = inverse_root(k.path(gguf_key::attention_key_length), head_dim);
     a.kv_owner = i;
     layer.ffn = FfnSpec{d_ff[at], Activation::silu, {}};
     spec.layers.push_back(std::move(layer));
@@ -217,7 +228,7 @@ ModelSpec read_llama(const Keys& k) {
 
 // true for a layer without a window
 std::vector<bool> read_gemma3_kinds(const Keys& k, int64_t n_layers) {
-  const std::string_view key = "attention.sliding_window_pattern";
+  const std::string_view key = gguf_key::attention_sliding_window_pattern;
   std::vector<bool> full(static_cast<size_t>(n_layers));
   if (k.is_array(key)) {
     full = k.flags(key, n_layers);
@@ -231,9 +242,9 @@ std::vector<bool> read_gemma3_kinds(const Keys& k, int64_t n_layers) {
 }
 
 int64_t read_window(const Keys& k) {
-  const int64_t window = k.integer("attention.sliding_window");
+  const int64_t window = k.integer(gguf_key::attention_sliding_window);
   ensure(window >= 1, ErrorCode::data, "{}: expected at least 1 (there are sliding layers), got {}",
-         k.path("attention.sliding_window"), window);
+         k.path(gguf_key::attention_sliding_window), window);
   return window;
 }
 
@@ -245,16 +256,16 @@ ModelSpec read_gemma3(const Keys& k) {
   ensure(n_layers != 62, ErrorCode::unsupported,
          "{}: expected a Gemma 3 whose attention scale is head_dim^-1/2, got 62 layers (27B has another, and "
          "the file does not say)",
-         k.path("block_count"));
+         k.path(gguf_key::block_count));
   const std::vector<bool> full = read_gemma3_kinds(k, n_layers);
-  const auto heads = k.per_layer("attention.head_count", n_layers);
-  const auto kv_heads = k.per_layer("attention.head_count_kv", n_layers);
-  const auto d_ff = k.per_layer("feed_forward_length", n_layers);
+  const auto heads = k.per_layer(gguf_key::attention_head_count, n_layers);
+  const auto kv_heads = k.per_layer(gguf_key::attention_head_count_kv, n_layers);
+  const auto d_ff = k.per_layer(gguf_key::feed_forward_length, n_layers);
   const int64_t head_dim = read_head_dim(k, "", {}), window = read_window(k);
-  const RopeSpec global = plain_rope(k.number("rope.freq_base")),
-                 local = plain_rope(k.number("rope.freq_base_swa", 10000));
+  const RopeSpec global = plain_rope(k.number(gguf_key::rope_freq_base)),
+                 local = plain_rope(k.number(gguf_key::rope_freq_base_swa, 10000));
   spec.embed_scale = std::sqrt(static_cast<double>(spec.d_model));
-  spec.logit_softcap = k.number("final_logit_softcapping", 0);
+  spec.logit_softcap = k.number(gguf_key::final_logit_softcapping, 0);
   for (int64_t i = 0; i < n_layers; ++i) {
     const size_t at = static_cast<size_t>(i);
     LayerSpec layer;
@@ -264,7 +275,7 @@ ModelSpec read_gemma3(const Keys& k) {
     a.head_dim = head_dim;
     a.window = full[at] ? 0 : window;
     a.rope = full[at] ? global : local;
-    a.scale = inverse_root(k.path("attention.key_length"), head_dim);
+    a.scale = inverse_root(k.path(gguf_key::attention_key_length), head_dim);
     a.q_norm = a.k_norm = true;
     a.kv_owner = i;
     layer.ffn = FfnSpec{d_ff[at], Activation::gelu_tanh, {}};
@@ -300,15 +311,15 @@ struct Gemma4Widths {
 
 Gemma4Widths read_gemma4_widths(const Keys& k, int64_t n_layers) {
   Gemma4Widths w;
-  w.heads = k.per_layer("attention.head_count", n_layers);
-  w.kv_heads = k.per_layer("attention.head_count_kv", n_layers);
-  w.d_ff = k.per_layer("feed_forward_length", n_layers);
+  w.heads = k.per_layer(gguf_key::attention_head_count, n_layers);
+  w.kv_heads = k.per_layer(gguf_key::attention_head_count_kv, n_layers);
+  w.d_ff = k.per_layer(gguf_key::feed_forward_length, n_layers);
   w.global_head_dim = read_head_dim(k, "", {});
-  w.sliding_head_dim = read_head_dim(k, "_swa", {});
-  w.n_experts = k.integer("expert_count", 0);
+  w.sliding_head_dim = read_head_dim(k, gguf_key::sliding_suffix, {});
+  w.n_experts = k.integer(gguf_key::expert_count, 0);
   if (w.n_experts == 0) return w;
-  w.top_k = k.integer("expert_used_count");
-  w.expert_d_ff = k.per_layer("expert_feed_forward_length", n_layers);
+  w.top_k = k.integer(gguf_key::expert_used_count);
+  w.expert_d_ff = k.per_layer(gguf_key::expert_feed_forward_length, n_layers);
   return w;
 }
 
@@ -331,25 +342,26 @@ LayerSpec gemma4_layer(const Gemma4Widths& w, size_t at, bool full, int64_t wind
 ModelSpec read_gemma4(const Keys& k) {
   ModelSpec spec = read_common(k);
   const int64_t n_layers = read_layer_count(k);
-  std::vector<bool> full = k.flags("attention.sliding_window_pattern", n_layers);
+  std::vector<bool> full = k.flags(gguf_key::attention_sliding_window_pattern, n_layers);
   full.flip();
-  const int64_t shared = k.integer("attention.shared_kv_layers"), window = read_window(k);
+  const int64_t shared = k.integer(gguf_key::attention_shared_kv_layers), window = read_window(k);
   ensure(shared >= 0 && shared < n_layers, ErrorCode::data, "{}: expected 0 to {}, got {}",
-         k.path("attention.shared_kv_layers"), n_layers - 1, shared);
+         k.path(gguf_key::attention_shared_kv_layers), n_layers - 1, shared);
   const int64_t owners = n_layers - shared;
   const Gemma4Widths widths = read_gemma4_widths(k, n_layers);
   const RopeSpec global =
-      divided_rope(k.number("rope.freq_base"), read_rope_divisors(k, widths.global_head_dim));
-  const RopeSpec local = plain_rope(k.number("rope.freq_base_swa"));
+      divided_rope(k.number(gguf_key::rope_freq_base), read_rope_divisors(k, widths.global_head_dim));
+  const RopeSpec local = plain_rope(k.number(gguf_key::rope_freq_base_swa));
   const bool k_eq_v = read_k_eq_v(k.file(), full, owners);
   spec.embed_scale = std::sqrt(static_cast<double>(spec.d_model));
-  spec.logit_softcap = k.number("final_logit_softcapping", 0);
-  spec.ple_dim = k.integer("embedding_length_per_layer_input");
+  spec.logit_softcap = k.number(gguf_key::final_logit_softcapping, 0);
+  spec.ple_dim = k.integer(gguf_key::embedding_length_per_layer_input);
   for (int64_t i = 0; i < n_layers; ++i) {
     const size_t at = static_cast<size_t>(i);
     LayerSpec layer = gemma4_layer(widths, at, full[at], window, full[at] ? global : local);
     layer.attention->k_eq_v = k_eq_v && full[at];
-    layer.attention->kv_owner = last_owner_of_kind(full, owners, i, k.path("attention.shared_kv_layers"));
+    layer.attention->kv_owner =
+        last_owner_of_kind(full, owners, i, k.path(gguf_key::attention_shared_kv_layers));
     layer.ple = spec.ple_dim > 0;
     spec.layers.push_back(std::move(layer));
   }
@@ -360,7 +372,7 @@ ModelSpec read_gemma4(const Keys& k) {
 
 GgufModel import_gguf_spec(const GgufFile& file) {
   GgufModel out;
-  out.family = file.get_string("general.architecture");
+  out.family = file.get_string(gguf_key::architecture);
   const bool known = out.family == "gemma4" || out.family == "gemma3" || out.family == "llama";
   ensure(known, ErrorCode::unsupported, "{}: general.architecture: expected gemma4, gemma3 or llama, got {}",
          file.name, quoted(out.family));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/bound_tensors.h"
@@ -24,6 +25,10 @@ GgufModel import_gguf_spec(const GgufFile& file);
 
 // The name of a slot: "blk.3.attn_q.weight".
 std::string gguf_name(const Slot& slot);
+
+// Heads of a tensor whose rows the file holds with rotary pairs side by side, (2i, 2i+1); 0 where the rows
+// stand as the model has them.
+int64_t gguf_paired_heads(const ModelSpec& spec, const Slot& slot, std::string_view family);
 
 // Binds every tensor of the spec, and accounts for every tensor of the file: what is neither a slot's nor
 // known to be unused is an Error(data). Returns what was left out.

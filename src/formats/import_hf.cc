@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/quote.h"
+#include "formats/hf_keys.h"
 #include "formats/hf_rope.h"
 #include "formats/import_common.h"
 #include "spec/json_fields.h"
@@ -94,23 +95,25 @@ void check_causal(const JsonFields& config, std::string_view family) {
 
 Activation read_activation(JsonFields& config, bool gemma) {
   // Gemma's own key is hidden_activation; hidden_act, where it also stands, is not what the reference reads.
-  const std::string_view key = gemma && config.has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  const std::string_view key =
+      gemma && config.has(hf_key::hidden_activation) ? hf_key::hidden_activation : hf_key::hidden_act;
   const std::string name = config.get_string(key);
-  if (name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
-  if (name == "silu" && !gemma) return Activation::silu;
+  if (name == hf_key::gelu_tanh) return Activation::gelu_tanh;
+  if (name == hf_key::silu && !gemma) return Activation::silu;
   fail(ErrorCode::unsupported, "{}: expected gelu_pytorch_tanh{}, got {}", config.path(key),
        gemma ? "" : " or silu", quoted(name));
 }
 
 int64_t read_layer_count(JsonFields& config) {
-  const int64_t n = config.get_int("num_hidden_layers");
+  const int64_t n = config.get_int(hf_key::num_hidden_layers);
   ensure(n >= 1 && n <= kMaxLayers, ErrorCode::data, "{}: expected 1 to {}, got {}",
-         config.path("num_hidden_layers"), kMaxLayers, n);
+         config.path(hf_key::num_hidden_layers), kMaxLayers, n);
   return n;
 }
 
 bool read_tied(JsonFields& top, JsonFields& text, bool otherwise) {
-  const auto inner = text.find_bool("tie_word_embeddings"), outer = top.find_bool("tie_word_embeddings");
+  const auto inner = text.find_bool(hf_key::tie_word_embeddings),
+             outer = top.find_bool(hf_key::tie_word_embeddings);
   ensure(!inner || !outer || *inner == *outer, ErrorCode::data,
          "{}: expected the same as outside ({}), got {}", text.path("tie_word_embeddings"),
          outer.value_or(false), inner.value_or(false));
@@ -119,14 +122,14 @@ bool read_tied(JsonFields& top, JsonFields& text, bool otherwise) {
 
 // true for a full-attention layer
 std::vector<bool> read_layer_types(JsonFields& config, int64_t n_layers) {
-  const json::array& types = config.get_array("layer_types");
+  const json::array& types = config.get_array(hf_key::layer_types);
   ensure(static_cast<int64_t>(types.size()) == n_layers, ErrorCode::data,
          "{}: expected {} entries (num_hidden_layers), got {}", config.path("layer_types"), n_layers,
          types.size());
   std::vector<bool> full;
   for (const json::value& type : types) {
-    const bool is_full = type.is_string() && type.get_string() == "full_attention";
-    const bool is_sliding = type.is_string() && type.get_string() == "sliding_attention";
+    const bool is_full = type.is_string() && type.get_string() == hf_key::full_attention;
+    const bool is_sliding = type.is_string() && type.get_string() == hf_key::sliding_attention;
     ensure(is_full || is_sliding, ErrorCode::unsupported,
            "{}[{}]: expected \"sliding_attention\" or \"full_attention\", got {}", config.path("layer_types"),
            full.size(), describe_json(type));
@@ -137,7 +140,7 @@ std::vector<bool> read_layer_types(JsonFields& config, int64_t n_layers) {
 
 // Gemma 3 files from before layer_types: every n-th layer is global; n was 6 in all that were released.
 std::vector<bool> read_gemma3_types(JsonFields& config, int64_t n_layers) {
-  if (config.has("layer_types")) return read_layer_types(config, n_layers);
+  if (config.has(hf_key::layer_types)) return read_layer_types(config, n_layers);
   const std::string_view key =
       config.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
   const int64_t period = config.find_int(key).value_or(6);
@@ -156,18 +159,18 @@ bool any(const std::vector<bool>& flags, bool value) {
 
 int64_t read_window(JsonFields& config, const std::vector<bool>& full) {
   if (!any(full, false)) return 0;
-  const int64_t window = config.get_int("sliding_window");
+  const int64_t window = config.get_int(hf_key::sliding_window);
   ensure(window >= 1, ErrorCode::data, "{}: expected at least 1 (there are sliding layers), got {}",
-         config.path("sliding_window"), window);
+         config.path(hf_key::sliding_window), window);
   return window;
 }
 
 ModelSpec read_common(JsonFields& config) {
   ModelSpec spec;
-  spec.vocab_size = config.get_int("vocab_size");
-  spec.d_model = config.get_int("hidden_size");
-  spec.max_position = config.get_int("max_position_embeddings");
-  spec.norm_eps = config.get_double("rms_norm_eps");
+  spec.vocab_size = config.get_int(hf_key::vocab_size);
+  spec.d_model = config.get_int(hf_key::hidden_size);
+  spec.max_position = config.get_int(hf_key::max_position_embeddings);
+  spec.norm_eps = config.get_double(hf_key::rms_norm_eps);
   return spec;
 }
 
@@ -183,22 +186,23 @@ ModelSpec read_llama(JsonFields& c) {
   const int64_t n_layers = read_layer_count(c);
   LayerSpec layer;
   AttentionSpec& a = layer.attention.emplace();
-  a.n_heads = c.get_int("num_attention_heads");
+  a.n_heads = c.get_int(hf_key::num_attention_heads);
   ensure(a.n_heads >= 1, ErrorCode::data, "{}: expected at least 1, got {}", c.path("num_attention_heads"),
          a.n_heads);
-  a.n_kv_heads = c.find_int("num_key_value_heads").value_or(a.n_heads);  // absent: one for each query head
+  a.n_kv_heads =
+      c.find_int(hf_key::num_key_value_heads).value_or(a.n_heads);  // absent: one for each query head
   ensure(c.has("head_dim") || spec.d_model % a.n_heads == 0, ErrorCode::data,
          "{}: expected a divisor of hidden_size ({}), got {}", c.path("num_attention_heads"), spec.d_model,
          a.n_heads);
-  a.head_dim = c.find_int("head_dim").value_or(spec.d_model / a.n_heads);
-  a.scale = 1 / square_root(c, "head_dim", a.head_dim);
+  a.head_dim = c.find_int(hf_key::head_dim).value_or(spec.d_model / a.n_heads);
+  a.scale = 1 / square_root(c, hf_key::head_dim, a.head_dim);
   a.rope = read_hf_ropes(c, {.theta_optional = true}).full;
-  if (c.has("layer_types")) {
+  if (c.has(hf_key::layer_types)) {
     ensure(!any(read_layer_types(c, n_layers), false), ErrorCode::unsupported,
            "{}: expected full_attention everywhere for llama, got sliding_attention", c.path("layer_types"));
   }
   FfnSpec& f = layer.ffn.emplace();
-  f.d_ff = c.get_int("intermediate_size");
+  f.d_ff = c.get_int(hf_key::intermediate_size);
   f.activation = read_activation(c, false);
   for (int64_t i = 0; i < n_layers; ++i) {
     a.kv_owner = i;
@@ -216,19 +220,19 @@ ModelSpec read_gemma3(JsonFields& c) {
   const int64_t window = read_window(c, full);
   const HfRopes ropes =
       read_hf_ropes(c, {.by_kind = true, .need_full = any(full, true), .need_sliding = any(full, false)});
-  spec.embed_scale = square_root(c, "hidden_size", spec.d_model);
-  spec.logit_softcap = c.find_double("final_logit_softcapping").value_or(0);
-  const double scalar = c.get_double("query_pre_attn_scalar");
+  spec.embed_scale = square_root(c, hf_key::hidden_size, spec.d_model);
+  spec.logit_softcap = c.find_double(hf_key::final_logit_softcapping).value_or(0);
+  const double scalar = c.get_double(hf_key::query_pre_attn_scalar);
   ensure(std::isfinite(scalar) && scalar > 0, ErrorCode::data, "{}: expected a finite number above 0, got {}",
-         c.path("query_pre_attn_scalar"), scalar);
+         c.path(hf_key::query_pre_attn_scalar), scalar);
   LayerSpec layer;
   AttentionSpec& a = layer.attention.emplace();
-  a.n_heads = c.get_int("num_attention_heads");
-  a.n_kv_heads = c.get_int("num_key_value_heads");
-  a.head_dim = c.get_int("head_dim");
+  a.n_heads = c.get_int(hf_key::num_attention_heads);
+  a.n_kv_heads = c.get_int(hf_key::num_key_value_heads);
+  a.head_dim = c.get_int(hf_key::head_dim);
   a.scale = 1 / std::sqrt(scalar);
   a.q_norm = a.k_norm = true;
-  layer.ffn = FfnSpec{c.get_int("intermediate_size"), read_activation(c, true), {}};
+  layer.ffn = FfnSpec{c.get_int(hf_key::intermediate_size), read_activation(c, true), {}};
   layer.post_attention_norm = layer.post_ffn_norm = true;
   for (int64_t i = 0; i < n_layers; ++i) {
     const bool is_full = full[static_cast<size_t>(i)];
@@ -249,21 +253,21 @@ struct Geometry {
 
 // The released spelling: one geometry for sliding layers, one for global ones.
 Geometry released_geometry(JsonFields& c, bool full, bool k_eq_v) {
-  Geometry g{c.get_int("head_dim"), c.get_int("num_key_value_heads")};
+  Geometry g{c.get_int(hf_key::head_dim), c.get_int(hf_key::num_key_value_heads)};
   if (!full) return g;
-  g.head_dim = c.get_int("global_head_dim");
+  g.head_dim = c.get_int(hf_key::global_head_dim);
   // The reference reads the number of global K/V heads only where global layers have no v_proj.
-  if (k_eq_v) g.n_kv_heads = c.find_int("num_global_key_value_heads").value_or(g.n_kv_heads);
+  if (k_eq_v) g.n_kv_heads = c.find_int(hf_key::num_global_key_value_heads).value_or(g.n_kv_heads);
   return g;
 }
 
 // transformers 5: {"05": {"head_dim": 512, "num_key_value_heads": 1}, ...}; what a layer does not name is the
 // model's.
 std::vector<Geometry> per_layer_geometry(JsonFields& c, int64_t n_layers) {
-  const Geometry usual{c.get_int("head_dim"), c.get_int("num_key_value_heads")};
+  const Geometry usual{c.get_int(hf_key::head_dim), c.get_int(hf_key::num_key_value_heads)};
   std::vector<Geometry> out(static_cast<size_t>(n_layers), usual);
   std::vector<bool> named(out.size());
-  JsonFields table = c.get_object("per_layer_config");
+  JsonFields table = c.get_object(hf_key::per_layer_config);
   for (const auto& member : table.object()) {
     const std::string key(member.key().data(), member.key().size());
     const bool digits =
@@ -276,15 +280,15 @@ std::vector<Geometry> per_layer_geometry(JsonFields& c, int64_t n_layers) {
            index);
     named[at] = true;
     JsonFields layer = table.get_object(key);
-    out[at].head_dim = layer.find_int("head_dim").value_or(usual.head_dim);
-    out[at].n_kv_heads = layer.find_int("num_key_value_heads").value_or(usual.n_kv_heads);
+    out[at].head_dim = layer.find_int(hf_key::head_dim).value_or(usual.head_dim);
+    out[at].n_kv_heads = layer.find_int(hf_key::num_key_value_heads).value_or(usual.n_kv_heads);
     layer.refuse_unknown(ErrorCode::unsupported);
   }
   return out;
 }
 
 std::vector<Geometry> read_geometry(JsonFields& c, const std::vector<bool>& full, bool k_eq_v) {
-  const bool newer = c.has("per_layer_config"), older = c.has("global_head_dim");
+  const bool newer = c.has(hf_key::per_layer_config), older = c.has(hf_key::global_head_dim);
   std::vector<Geometry> out;
   if (newer) out = per_layer_geometry(c, static_cast<int64_t>(full.size()));
   for (size_t i = 0; i < full.size(); ++i) {
@@ -293,28 +297,29 @@ std::vector<Geometry> read_geometry(JsonFields& c, const std::vector<bool>& full
     if (!newer) out.push_back(g);
     ensure(out[i] == g, ErrorCode::data,
            "{}: layer {}: expected head_dim {} and {} KV heads (global_head_dim and its kin), got {} and {}",
-           c.path("per_layer_config"), i, g.head_dim, g.n_kv_heads, out[i].head_dim, out[i].n_kv_heads);
+           c.path(hf_key::per_layer_config), i, g.head_dim, g.n_kv_heads, out[i].head_dim, out[i].n_kv_heads);
   }
   return out;
 }
 
 int64_t read_shared_layers(JsonFields& c, int64_t n_layers) {
-  const int64_t shared = c.find_int("num_kv_shared_layers").value_or(0);
+  const int64_t shared = c.find_int(hf_key::num_kv_shared_layers).value_or(0);
   ensure(shared >= 0 && shared < n_layers, ErrorCode::data, "{}: expected 0 to {}, got {}",
-         c.path("num_kv_shared_layers"), n_layers - 1, shared);
+         c.path(hf_key::num_kv_shared_layers), n_layers - 1, shared);
   return shared;
 }
 
 std::optional<MoeSpec> read_moe(JsonFields& c) {
-  if (!c.find_bool("enable_moe_block").value_or(false)) return std::nullopt;
-  return MoeSpec{c.get_int("num_experts"), c.get_int("top_k_experts"), c.get_int("moe_intermediate_size")};
+  if (!c.find_bool(hf_key::enable_moe_block).value_or(false)) return std::nullopt;
+  return MoeSpec{c.get_int(hf_key::num_experts), c.get_int(hf_key::top_k_experts),
+                 c.get_int(hf_key::moe_intermediate_size)};
 }
 
 int64_t read_ple_dim(JsonFields& c, int64_t vocab_size) {
-  const int64_t dim = c.find_int("hidden_size_per_layer_input").value_or(0);
-  const int64_t rows = c.find_int("vocab_size_per_layer_input").value_or(vocab_size);
+  const int64_t dim = c.find_int(hf_key::hidden_size_per_layer_input).value_or(0);
+  const int64_t rows = c.find_int(hf_key::vocab_size_per_layer_input).value_or(vocab_size);
   ensure(dim == 0 || rows == vocab_size, ErrorCode::unsupported, "{}: expected vocab_size ({}), got {}",
-         c.path("vocab_size_per_layer_input"), vocab_size, rows);
+         c.path(hf_key::vocab_size_per_layer_input), vocab_size, rows);
   return dim;
 }
 
@@ -334,19 +339,20 @@ ModelSpec read_gemma4(JsonFields& c) {
   ModelSpec spec = read_common(c);
   const int64_t n_layers = read_layer_count(c);
   const std::vector<bool> full = read_layer_types(c, n_layers);
-  const bool k_eq_v = c.find_bool("attention_k_eq_v").value_or(false);
-  const bool double_wide = c.find_bool("use_double_wide_mlp").value_or(false);
+  const bool k_eq_v = c.find_bool(hf_key::attention_k_eq_v).value_or(false);
+  const bool double_wide = c.find_bool(hf_key::use_double_wide_mlp).value_or(false);
   const int64_t window = read_window(c, full);
   const std::vector<Geometry> geometry = read_geometry(c, full, k_eq_v);
   const HfRopes ropes = read_hf_ropes(c, {.by_kind = true,
                                           .need_full = any(full, true),
                                           .need_sliding = any(full, false),
                                           .scaling_required = true});
-  const int64_t n_heads = c.get_int("num_attention_heads"), d_ff = c.get_int("intermediate_size");
+  const int64_t n_heads = c.get_int(hf_key::num_attention_heads), d_ff = c.get_int(hf_key::intermediate_size);
   const int64_t owners = n_layers - read_shared_layers(c, n_layers);
-  c.get("final_logit_softcapping");  // null says that there is none; a file without the key says nothing
-  spec.logit_softcap = c.find_double("final_logit_softcapping").value_or(0);
-  spec.embed_scale = square_root(c, "hidden_size", spec.d_model);
+  c.get(
+      hf_key::final_logit_softcapping);  // null says that there is none; a file without the key says nothing
+  spec.logit_softcap = c.find_double(hf_key::final_logit_softcapping).value_or(0);
+  spec.embed_scale = square_root(c, hf_key::hidden_size, spec.d_model);
   spec.ple_dim = read_ple_dim(c, spec.vocab_size);
   const FfnSpec ffn{d_ff, read_activation(c, true), read_moe(c)};
   for (int64_t i = 0; i < n_layers; ++i) {
@@ -355,9 +361,9 @@ ModelSpec read_gemma4(JsonFields& c) {
     layer.attention =
         gemma4_attention(n_heads, geometry[at], full[at] ? 0 : window, full[at] ? ropes.full : ropes.sliding);
     layer.attention->k_eq_v = k_eq_v && full[at];
-    layer.attention->kv_owner = last_owner_of_kind(full, owners, i, c.path("num_kv_shared_layers"));
+    layer.attention->kv_owner = last_owner_of_kind(full, owners, i, c.path(hf_key::num_kv_shared_layers));
     layer.ffn = ffn;
-    if (double_wide && i >= owners) layer.ffn->d_ff = checked_double(d_ff, c.path("intermediate_size"));
+    if (double_wide && i >= owners) layer.ffn->d_ff = checked_double(d_ff, c.path(hf_key::intermediate_size));
     layer.post_attention_norm = layer.post_ffn_norm = layer.layer_scalar = true;
     layer.ple = spec.ple_dim > 0;
     spec.layers.push_back(std::move(layer));
@@ -371,7 +377,7 @@ std::optional<int64_t> read_id(JsonFields& top, JsonFields& text, std::string_vi
   JsonFields& from = top.has(key) ? top : text;
   const auto id = from.find_int(key);
   if (!id) return std::nullopt;
-  if (key == "pad_token_id" && *id == -1) return std::nullopt;  // how older Llama files say "none"
+  if (key == hf_key::pad_token_id && *id == -1) return std::nullopt;  // how older Llama files say "none"
   ensure(*id >= 0 && *id < vocab_size, ErrorCode::data, "{}: expected 0 to {}, got {}", from.path(key),
          vocab_size - 1, *id);
   return id;
@@ -379,15 +385,15 @@ std::optional<int64_t> read_id(JsonFields& top, JsonFields& text, std::string_vi
 
 void read_ids(JsonFields& top, JsonFields& text, HfConfig& out) {
   const int64_t v = out.spec.vocab_size;
-  out.bos_id = read_id(top, text, "bos_token_id", v);
-  out.pad_id = read_id(top, text, "pad_token_id", v);
-  JsonFields& from = top.has("eos_token_id") ? top : text;
-  if (!from.has("eos_token_id")) return;
-  if (!from.get("eos_token_id").is_array()) {
-    out.eos_id = read_id(top, text, "eos_token_id", v);
+  out.bos_id = read_id(top, text, hf_key::bos_token_id, v);
+  out.pad_id = read_id(top, text, hf_key::pad_token_id, v);
+  JsonFields& from = top.has(hf_key::eos_token_id) ? top : text;
+  if (!from.has(hf_key::eos_token_id)) return;
+  if (!from.get(hf_key::eos_token_id).is_array()) {
+    out.eos_id = read_id(top, text, hf_key::eos_token_id, v);
     return;
   }
-  out.stop_ids = read_token_ids(from, "eos_token_id", v);
+  out.stop_ids = read_token_ids(from, hf_key::eos_token_id, v);
   if (!out.stop_ids.empty()) out.eos_id = out.stop_ids.front();
 }
 
@@ -397,13 +403,14 @@ HfConfig import_hf_config(std::string_view text, const std::string& name) {
   const json::value root = parse_json(text, name);
   JsonFields top(root, name);
   HfConfig out;
-  out.family = family_of(top.get_string("model_type"), top.path("model_type"));
+  out.family = family_of(top.get_string(hf_key::model_type), top.path(hf_key::model_type));
   const bool nested = out.family != "llama" && top.has("text_config");
   JsonFields config = nested ? top.get_object("text_config") : top;
-  if (nested && config.has("model_type")) {
-    const std::string inner = family_of(config.get_string("model_type"), config.path("model_type"));
+  if (nested && config.has(hf_key::model_type)) {
+    const std::string inner =
+        family_of(config.get_string(hf_key::model_type), config.path(hf_key::model_type));
     ensure(inner == out.family, ErrorCode::data, "{}: expected a type of the family {}, got {}",
-           config.path("model_type"), out.family, quoted(config.get_string("model_type")));
+           config.path(hf_key::model_type), out.family, quoted(config.get_string(hf_key::model_type)));
   }
   refuse_unsupported(config, out.family);
   if (nested) refuse_unsupported(top, out.family);

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "base/error.h"
@@ -18,6 +20,17 @@ int open_for_reading(const std::string& path, int flags = 0) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   if (fd < 0) fail_errno(path, "open", errno);
   return fd;
+}
+
+// What is mapped: address → size.
+struct MappedFiles {
+  std::mutex mutex;
+  std::map<uintptr_t, size_t> sizes;
+};
+
+MappedFiles& mapped_files() {
+  static MappedFiles files;
+  return files;
 }
 
 struct stat status_of(int fd, const std::string& path) {
@@ -38,10 +51,15 @@ MappedFile::MappedFile(const std::filesystem::path& path) : name_(path.string())
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (address == MAP_FAILED) fail_errno(name_, "map", errno);
   bytes_ = {static_cast<const std::byte*>(address), size};
+  const std::scoped_lock lock(mapped_files().mutex);
+  mapped_files().sizes[reinterpret_cast<uintptr_t>(address)] = size;
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;
+  const std::scoped_lock lock(mapped_files().mutex);
+  mapped_files().sizes.erase(reinterpret_cast<uintptr_t>(bytes_.data()));
+  ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -51,6 +69,19 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(bytes_, other.bytes_);
   std::swap(name_, other.name_);
   return *this;
+}
+
+void forget_pages(std::span<const std::byte> bytes) {
+  const std::scoped_lock lock(mapped_files().mutex);
+  const auto& starts = mapped_files().sizes;
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+  auto file = starts.upper_bound(begin);
+  if (file == starts.begin()) return;
+  --file;
+  if (begin + bytes.size() > file->first + file->second) return;  // elsewhere: dropping it would lose data
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t first = (begin + page - 1) / page * page, last = (begin + bytes.size()) / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 std::string read_text_file(const std::filesystem::path& path, size_t max_bytes) {

@@ -22,6 +22,10 @@ class MappedFile {
   std::string name_;
 };
 
+// Lets the whole pages within `bytes` leave memory; the next look brings them back. Safe on bytes that are no
+// mapped file: then nothing happens.
+void forget_pages(std::span<const std::byte> bytes);
+
 // The whole of a small text file; bounded, Error(limit) beyond max_bytes.
 std::string read_text_file(const std::filesystem::path& path, size_t max_bytes = size_t{64} << 20);
 

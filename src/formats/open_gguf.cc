@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/quote.h"
+#include "formats/gguf_keys.h"
 #include "formats/import_gguf.h"
 #include "formats/mapped_file.h"
 
@@ -76,12 +77,12 @@ std::optional<int64_t> read_id(const GgufFile& file, std::string_view key, int64
 
 void take_text(const GgufFile& file, int64_t vocab_size, TextAssets& out) {
   out.gguf = &file;
-  out.bos_id = read_id(file, "tokenizer.ggml.bos_token_id", vocab_size);
-  out.eos_id = read_id(file, "tokenizer.ggml.eos_token_id", vocab_size);
-  out.pad_id = read_id(file, "tokenizer.ggml.padding_token_id", vocab_size);
+  out.bos_id = read_id(file, gguf_key::bos_token_id, vocab_size);
+  out.eos_id = read_id(file, gguf_key::eos_token_id, vocab_size);
+  out.pad_id = read_id(file, gguf_key::padding_token_id, vocab_size);
   if (out.eos_id) out.stop_ids = {*out.eos_id};
-  if (!file.has("tokenizer.chat_template")) return;
-  out.chat_template = file.get_string("tokenizer.chat_template");
+  if (!file.has(gguf_key::chat_template)) return;
+  out.chat_template = file.get_string(gguf_key::chat_template);
   out.chat_template_source = "GGUF metadata";
 }
 

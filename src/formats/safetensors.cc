@@ -172,8 +172,8 @@ std::map<std::string, std::string> parse_safetensors_index(std::string_view text
   return files;
 }
 
-std::vector<std::byte> write_safetensors(const std::map<std::string, TensorView>& tensors,
-                                         const std::map<std::string, std::string>& metadata) {
+std::vector<std::byte> safetensors_header(std::span<const SafetensorsEntry> tensors,
+                                          const std::map<std::string, std::string>& metadata) {
   json::object header;
   if (!metadata.empty()) {
     json::object entries;
@@ -181,33 +181,46 @@ std::vector<std::byte> write_safetensors(const std::map<std::string, TensorView>
     header.emplace(kMetadataKey, std::move(entries));
   }
   uint64_t end = 0;
-  for (const auto& [name, view] : tensors) {
+  for (const SafetensorsEntry& tensor : tensors) {
     const auto* dtype =
         std::find_if(std::begin(kDTypes), std::end(kDTypes),
-                     [&](const SafetensorsDType& known) { return known.dtype == view.dtype; });
+                     [&](const SafetensorsDType& known) { return known.dtype == tensor.dtype; });
     ensure(dtype != std::end(kDTypes), ErrorCode::unsupported, "tensor {}: safetensors has no dtype for {}",
-           quoted(name), dtype_name(view.dtype));
-    ensure(name != kMetadataKey, ErrorCode::usage, "tensor {}: safetensors keeps this name for itself",
-           quoted(name));
-    const auto elements = static_cast<uint64_t>(element_count(view.shape, name));
-    ensure(view.bytes.size() == row_bytes(view.dtype, elements), ErrorCode::internal,
-           "tensor {}: {} {} does not take {} bytes", quoted(name), dtype_name(view.dtype),
-           shape_text(view.shape), view.bytes.size());
+           quoted(tensor.name), dtype_name(tensor.dtype));
+    ensure(tensor.name != kMetadataKey, ErrorCode::usage, "tensor {}: safetensors keeps this name for itself",
+           quoted(tensor.name));
     const uint64_t begin = end;
-    end += view.bytes.size();
-    header.emplace(name, json::object{{"dtype", json::string_view(dtype->name.data(), dtype->name.size())},
-                                      {"shape", json::array(view.shape.begin(), view.shape.end())},
-                                      {"data_offsets", json::array{begin, end}}});
+    end += row_bytes(tensor.dtype, static_cast<uint64_t>(element_count(tensor.shape, tensor.name)));
+    header.emplace(tensor.name,
+                   json::object{{"dtype", json::string_view(dtype->name.data(), dtype->name.size())},
+                                {"shape", json::array(tensor.shape.begin(), tensor.shape.end())},
+                                {"data_offsets", json::array{begin, end}}});
   }
   std::string text = json::serialize(header);
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
-
-  std::vector<std::byte> bytes(kLengthBytes + text.size() + end);
+  std::vector<std::byte> bytes(kLengthBytes + text.size());
   const uint64_t length = text.size();
   std::memcpy(bytes.data(), &length, kLengthBytes);
   std::memcpy(bytes.data() + kLengthBytes, text.data(), text.size());
-  std::byte* out = bytes.data() + kLengthBytes + text.size();
-  for (const auto& [name, view] : tensors) out = std::copy(view.bytes.begin(), view.bytes.end(), out);
+  return bytes;
+}
+
+std::vector<std::byte> write_safetensors(const std::map<std::string, TensorView>& tensors,
+                                         const std::map<std::string, std::string>& metadata) {
+  std::vector<SafetensorsEntry> entries;
+  size_t total = 0;
+  for (const auto& [name, view] : tensors) {
+    entries.push_back({name, view.dtype, view.shape});
+    total += view.bytes.size();
+  }
+  std::vector<std::byte> bytes = safetensors_header(entries, metadata);
+  bytes.reserve(bytes.size() + total);
+  for (const auto& [name, view] : tensors) {
+    ensure(view.bytes.size() == row_bytes(view.dtype, static_cast<uint64_t>(element_count(view.shape, name))),
+           ErrorCode::internal, "tensor {}: {} {} does not take {} bytes", quoted(name),
+           dtype_name(view.dtype), shape_text(view.shape), view.bytes.size());
+    bytes.insert(bytes.end(), view.bytes.begin(), view.bytes.end());
+  }
   return bytes;
 }
 

@@ -1,6 +1,7 @@
 #include "formats/text_assets.h"
 
 #include "base/error.h"
+#include "formats/hf_keys.h"
 #include "formats/import_common.h"
 #include "formats/mapped_file.h"
 #include "spec/json_fields.h"
@@ -23,10 +24,10 @@ void read_generation_config(const fs::path& path, int64_t vocab_size, TextAssets
     const auto ids = read_token_ids(f, key, vocab_size);
     if (!ids.empty()) id = ids.front();
   };
-  take("bos_token_id", out.bos_id);
-  take("eos_token_id", out.eos_id);
-  take("pad_token_id", out.pad_id);
-  if (f.has("eos_token_id")) out.stop_ids = read_token_ids(f, "eos_token_id", vocab_size);
+  take(hf_key::bos_token_id, out.bos_id);
+  take(hf_key::eos_token_id, out.eos_id);
+  take(hf_key::pad_token_id, out.pad_id);
+  if (f.has(hf_key::eos_token_id)) out.stop_ids = read_token_ids(f, hf_key::eos_token_id, vocab_size);
 }
 
 // "chat_template": a text, or a list of {"name", "template"}, of which "default" is for chat.
@@ -56,14 +57,14 @@ void read_config_template(const std::string& text, const std::string& name, Text
 }  // namespace
 
 void read_text_assets(const fs::path& folder, int64_t vocab_size, TextAssets& out) {
-  out.tokenizer_json = read_if_there(folder / "tokenizer.json");
-  out.tokenizer_config_json = read_if_there(folder / "tokenizer_config.json");
-  read_generation_config(folder / "generation_config.json", vocab_size, out);
-  if (fs::exists(folder / "chat_template.jinja")) {
-    out.chat_template = read_text_file(folder / "chat_template.jinja");
+  out.tokenizer_json = read_if_there(folder / hf_key::tokenizer_file);
+  out.tokenizer_config_json = read_if_there(folder / hf_key::tokenizer_config_file);
+  read_generation_config(folder / hf_key::generation_file, vocab_size, out);
+  if (fs::exists(folder / hf_key::template_file)) {
+    out.chat_template = read_text_file(folder / hf_key::template_file);
     out.chat_template_source = "chat_template.jinja";
   } else if (!out.tokenizer_config_json.empty()) {
-    read_config_template(out.tokenizer_config_json, (folder / "tokenizer_config.json").string(), out);
+    read_config_template(out.tokenizer_config_json, (folder / hf_key::tokenizer_config_file).string(), out);
   }
 }
 

@@ -16,6 +16,9 @@ class TensorSource {
   // Throws Error(data) naming the slot when it is missing. The view is valid while both the result and the
   // source live.
   virtual TensorData read(const Slot& slot) const = 0;
+  // Says that nobody looks at the slot's bytes for now, so that pages of a mapped file may leave memory. They
+  // come back when they are read again.
+  virtual void release(const Slot& slot) const { (void)slot; }
 };
 
 class TensorSink {

@@ -30,14 +30,9 @@ struct Opened {
   explicit Opened(const std::string& name) : bytes(gguf_path(name)), file(parse_gguf(bytes.bytes(), name)) {}
 };
 
-ModelSpec as_stored(ModelSpec spec) {
-  spec.norm_eps = static_cast<double>(static_cast<float>(spec.norm_eps));  // a GGUF keeps it as f32
-  return spec;
-}
-
 // Takes the rotary settings apart: a GGUF holds divisors where a config holds a rule.
 void expect_same_model(const ModelSpec& gguf, const ModelSpec& hf) {
-  ModelSpec a = gguf, b = as_stored(hf);
+  ModelSpec a = gguf, b = hf;
   ASSERT_EQ(a.n_layers(), b.n_layers());
   for (size_t i = 0; i < a.layers.size(); ++i) {
     AttentionSpec &x = *a.layers[i].attention, &y = *b.layers[i].attention;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "cli/text_assets.h"
 #include "formats/gguf.h"
+#include "text/vocabulary_json.h"
 
 namespace lapidary::goldens {
 namespace {
@@ -130,9 +131,27 @@ const Tokenizer& tokenizer(const std::string& model, const std::string& source) 
   if (const auto found = loaded.find(name); found != loaded.end()) return found->second;
   if (source == "json")
     return loaded.emplace(name, Tokenizer::from_json(tokenizer_json(model))).first->second;
+  if (source == "gguf_of_json") {
+    const Tokenizer& json = tokenizer(model, "json");
+    const OwnedVocabulary made =
+        gguf_vocabulary_of_json(tokenizer_json(model), {.gemma4 = model == "gemma4",
+                                                        .vocab_size = tokenizer(model, "gguf").vocab_size(),
+                                                        .bos_id = json.bos_id(),
+                                                        .eos_id = std::nullopt,
+                                                        .pad_id = std::nullopt,
+                                                        .adds_bos = json.adds_bos()});
+    return loaded.emplace(name, Tokenizer::from_gguf(made.vocabulary)).first->second;
+  }
   const std::string bytes = read_text(model + "/vocab.gguf.gz");
   const GgufFile file = parse_gguf(std::as_bytes(std::span(bytes)), model);
-  return loaded.emplace(name, Tokenizer::from_gguf(gguf_vocabulary(file))).first->second;
+  const GgufVocabulary vocabulary = gguf_vocabulary(file);
+  if (source == "json_of_gguf") {
+    return loaded
+        .emplace(name, Tokenizer::from_json(lapidary::tokenizer_json(vocabulary), vocabulary.bos_id,
+                                            tokenizer_config_json(vocabulary, 8192)))
+        .first->second;
+  }
+  return loaded.emplace(name, Tokenizer::from_gguf(vocabulary)).first->second;
 }
 
 const ChatTemplate& chat_template(const std::string& name) {

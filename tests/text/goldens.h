@@ -15,7 +15,8 @@ std::string read_text(const std::string& path);  // under tests/data/text; *.gz 
 std::vector<std::string> read_lines(const std::string& path);
 std::vector<boost::json::object> read_cases(const std::string& path);
 
-// `source`: "json" (tokenizer.json) or "gguf" (the vocabulary of a GGUF file). Loaded once.
+// `source`: "json" (tokenizer.json), "gguf" (the vocabulary of a GGUF file), or either made from the other as
+// `lapidary convert` does: "gguf_of_json", "json_of_gguf". Loaded once.
 const Tokenizer& tokenizer(const std::string& model, const std::string& source);
 const std::string& tokenizer_json(const std::string& model);
 const ChatTemplate& chat_template(const std::string& name);

@@ -152,7 +152,11 @@ TEST_P(TokenizerGolden, KnowsSpecialTokensAndTheEndsOfATurn) {
 INSTANTIATE_TEST_SUITE_P(Models, TokenizerGolden,
                          testing::Values(Origin{"gemma4", "json"}, Origin{"gemma4", "gguf"},
                                          Origin{"gemma3", "json"}, Origin{"gemma3", "gguf"},
-                                         Origin{"smollm2", "json"}, Origin{"smollm2", "gguf"}),
+                                         Origin{"smollm2", "json"}, Origin{"smollm2", "gguf"},
+                                         Origin{"gemma4", "gguf_of_json"}, Origin{"gemma4", "json_of_gguf"},
+                                         Origin{"gemma3", "gguf_of_json"}, Origin{"gemma3", "json_of_gguf"},
+                                         Origin{"smollm2", "gguf_of_json"},
+                                         Origin{"smollm2", "json_of_gguf"}),
                          [](const auto& test) { return test.param.model + "_" + test.param.source; });
 
 // The two origins of one model must be one object: same spelling and same bytes for every id.
