@@ -1,6 +1,7 @@
 //! Grammars that bind what a model may say next (llguidance). Grammars come from clients: their size, the work to build them and the work of
 //! each step are bounded.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +16,18 @@ use crate::guard::{self, Limits};
 use crate::tokenizer::{Tokenizer, SPECIAL};
 use crate::{data, grammar_source, schema, Failure, Outcome};
 
-const BUILD: Limits =
-    Limits { what: "the grammar", memory: 256 << 20, time: Duration::from_secs(10), stack: 64 << 20 };
+// Threads of grammars that were given up. They run at idle priority, but hold memory, those that took too much of it for ever: enough of
+// them and no more grammars are built.
+static GIVEN_UP: AtomicUsize = AtomicUsize::new(0);
+const MAX_GIVEN_UP: usize = 8;
+
+const BUILD: Limits = Limits {
+    what: "the grammar",
+    memory: 256 << 20,
+    time: Duration::from_secs(10),
+    stack: 64 << 20,
+    given_up: Some(&GIVEN_UP),
+};
 
 /// The engine's own budgets. Its defaults let one sequence hold half a gigabyte of lexer states.
 fn parser_limits() -> ParserLimits {
@@ -133,6 +144,12 @@ impl Grammar {
             Kind::Lark => Prepared::Lark(grammar_source::lark(source)?),
             Kind::Trusted => Prepared::Lark(source.to_string()),
         };
+        let given_up = GIVEN_UP.load(Ordering::Relaxed);
+        if given_up >= MAX_GIVEN_UP {
+            return Err(Failure::Limit(format!(
+                "{given_up} grammars had to be given up and still hold memory or a processor: no more are built until some of them end"
+            )));
+        }
         let builder = env.clone();
         let specials = kind == Kind::Trusted;
         let start = guard::run(BUILD, move || build(&builder, prepared)).outcome?;
@@ -254,7 +271,7 @@ fn engine_fault(error: impl std::fmt::Display) -> Failure {
 /// The engine has one kind of error; its words tell them apart.
 fn classified(text: String) -> Failure {
     let text = text.split("\n<").next().unwrap_or_default();
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = grammar_source::brief(text);
     if let Some(words) = text.strip_prefix("panic: ") {
         return Failure::Data(format!("the grammar engine gives up on it: {words}"));
     }

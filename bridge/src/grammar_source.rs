@@ -1,9 +1,12 @@
 //! Regular expressions and Lark grammars as they come from outside, checked before the grammar engine reads them.
 
+use std::collections::HashMap;
+
 use crate::{data, schema, Failure, Outcome};
 
-const MAX_REGEX: usize = 64 << 10; // bytes
-const MAX_LARK: usize = 256 << 10;
+pub const MAX_REGEX: usize = 4 << 10; // bytes; the engine's memory grows with the square of it
+const MAX_LARK: usize = 64 << 10;
+const MAX_TERMINAL: u64 = 2000; // terminals within a terminal, each written out for every use
 const MAX_NESTING: usize = 100; // brackets within brackets: the engine walks them by recursion
 
 /// The whole text must match, so anchors at the ends say nothing and are dropped: the engine knows none.
@@ -23,7 +26,7 @@ pub fn regex(text: &str) -> Outcome<String> {
     nesting("regex", regex_depth(text))?;
     // The library's own words are clearer than what the engine makes of them.
     regex_syntax::Parser::new().parse(text).map_err(|e| {
-        let message = format!("regex: {}", one_line(&e.to_string()));
+        let message = format!("regex: {}", brief(&e.to_string()));
         let beyond = message.contains("not supported");
         if beyond {
             Failure::Unsupported(message)
@@ -38,8 +41,15 @@ fn ends_in_backslash(text: &str) -> bool {
     text.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
 }
 
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+/// A message on one line; of a long one the ends, where the cause is.
+pub fn brief(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let characters: Vec<char> = line.chars().collect();
+    if characters.len() <= 400 {
+        return line;
+    }
+    let part = |from: usize, to: usize| characters[from..to].iter().collect::<String>();
+    format!("{} … {}", part(0, 160), part(characters.len() - 200, characters.len()))
 }
 
 fn nesting(what: &str, depth: usize) -> Outcome<()> {
@@ -76,12 +86,41 @@ pub fn lark(text: &str) -> Outcome<String> {
     if text.len() > MAX_LARK {
         return Err(Failure::Limit(format!("grammar: {} bytes, the limit is {MAX_LARK}", text.len())));
     }
-    let mut scan = Scan { text, at: 0, depth: 0, deepest: 0 };
+    let mut scan = Scan { text, at: 0, depth: 0, deepest: 0, terminals: HashMap::new(), current: None };
     while scan.at < text.len() {
         scan.step()?;
     }
     nesting("grammar", scan.deepest)?;
+    let mut sizes = HashMap::new();
+    for name in scan.terminals.keys() {
+        if expansion(&scan.terminals, name, &mut sizes, 0) > MAX_TERMINAL {
+            return Err(Failure::Limit(format!(
+                "grammar: the terminal {name} is made of more than {MAX_TERMINAL} others; rules (in lower case) can be"
+            )));
+        }
+    }
     Ok(text.to_string())
+}
+
+/// How many terminals stand in one, all of them written out. Those that hold themselves are the engine's to refuse.
+fn expansion<'a>(
+    terminals: &HashMap<&'a str, Vec<&'a str>>,
+    name: &'a str,
+    sizes: &mut HashMap<&'a str, u64>,
+    depth: usize,
+) -> u64 {
+    if let Some(size) = sizes.get(name) {
+        return *size;
+    }
+    if depth > MAX_NESTING {
+        return u64::MAX;
+    }
+    sizes.insert(name, 1); // while it is worked out
+    let parts = terminals.get(name).map_or(&[][..], Vec::as_slice);
+    let size =
+        parts.iter().fold(1u64, |sum, part| sum.saturating_add(expansion(terminals, part, sizes, depth + 1)));
+    sizes.insert(name, size);
+    size
 }
 
 struct Scan<'a> {
@@ -89,9 +128,11 @@ struct Scan<'a> {
     at: usize,
     depth: usize,
     deepest: usize,
+    terminals: HashMap<&'a str, Vec<&'a str>>, // what each is made of
+    current: Option<&'a str>,                  // the terminal that is being defined
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
     fn step(&mut self) -> Outcome<()> {
         let rest = &self.text.as_bytes()[self.at..];
         match rest[0] {
@@ -101,7 +142,14 @@ impl Scan<'_> {
             b'/' => {
                 let from = self.at;
                 self.quoted(b'/');
-                self.deepest = self.deepest.max(regex_depth(&self.text[from..self.at.min(self.text.len())]));
+                let expression = &self.text[from..self.at.min(self.text.len())];
+                if expression.len() > MAX_REGEX + 2 {
+                    let size = expression.len();
+                    return Err(Failure::Limit(format!(
+                        "grammar: an expression of {size} bytes, the limit is {MAX_REGEX}"
+                    )));
+                }
+                self.deepest = self.deepest.max(regex_depth(expression));
             }
             b'%' => return self.directive(),
             b'<' => {
@@ -110,6 +158,7 @@ impl Scan<'_> {
                     "grammar, line {line}: special tokens cannot be part of a grammar; it describes text"
                 )));
             }
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => self.name(),
             b'(' | b'[' | b'{' => {
                 self.depth += 1;
                 self.deepest = self.deepest.max(self.depth);
@@ -122,6 +171,25 @@ impl Scan<'_> {
             _ => self.at += 1,
         }
         Ok(())
+    }
+
+    /// A rule or a terminal (upper case), defined or used.
+    fn name(&mut self) {
+        let rest = &self.text[self.at..];
+        let part = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+        let size = rest.bytes().position(|b| !part(b)).unwrap_or(rest.len());
+        let name = &rest[..size];
+        self.at += size;
+        let next = self.text[self.at..].trim_start_matches([' ', '\t']).as_bytes().first();
+        let terminal = !name.bytes().any(|b| b.is_ascii_lowercase());
+        if matches!(next, Some(b':' | b'.' | b'[')) {
+            self.current = terminal.then_some(name);
+            if terminal {
+                self.terminals.entry(name).or_default();
+            }
+        } else if let (Some(current), true) = (self.current, terminal) {
+            self.terminals.entry(current).or_default().push(name);
+        }
     }
 
     fn line(&mut self) {

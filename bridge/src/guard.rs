@@ -8,6 +8,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub struct Limits {
     pub memory: usize,      // bytes
     pub time: Duration,
     pub stack: usize, // bytes of address space; only pages that are touched take memory
+    pub given_up: Option<&'static AtomicUsize>, // counts the threads that were given up and have not ended since
 }
 
 pub struct Run<T> {
@@ -31,6 +33,7 @@ enum State<T> {
     Running,
     Done(Run<T>),
     Taken,
+    GivenUp,
 }
 
 struct Shared<T> {
@@ -118,7 +121,12 @@ pub fn run<T: Send + 'static>(limits: Limits, work: impl FnOnce() -> Outcome<T> 
         let kept = budget - LEFT.replace(isize::MAX);
         let outcome = outcome.unwrap_or_else(|payload| Err(Failure::Internal(crate::panic_text(&*payload))));
         let run = Run { outcome, given_up: false, kept };
-        *inside.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Done(run);
+        let mut state = inside.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (State::GivenUp, Some(count)) = (&*state, limits.given_up) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        *state = State::Done(run);
+        drop(state);
         inside.changed.notify_one();
     };
     let thread = match std::thread::Builder::new().stack_size(limits.stack).spawn(body) {
@@ -137,6 +145,12 @@ pub fn run<T: Send + 'static>(limits: Limits, work: impl FnOnce() -> Outcome<T> 
             if !shared.out_of_memory.is_set() {
                 make_idle(&thread);
             }
+            let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if let (State::Running, Some(count)) = (&*state, limits.given_up) {
+                count.fetch_add(1, Ordering::Relaxed);
+                *state = State::GivenUp;
+            }
+            drop(state);
             Run { outcome: Err(Failure::Limit(why)), given_up: true, kept: 0 }
         }
     }

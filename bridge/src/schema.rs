@@ -10,7 +10,7 @@ pub const MAX_DEPTH: usize = 64;
 const MAX_NODES: usize = 50_000;
 const MAX_ENUM: usize = 10_000;
 const MAX_COUNT: u64 = 100_000; // items, properties, characters
-const MAX_PATTERN: usize = 16 << 10;
+const MAX_PATTERN: usize = crate::grammar_source::MAX_REGEX;
 const MAX_INTEGER: f64 = 9_007_199_254_740_992.0; // 2^53: bounds come as float64
 
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];

@@ -42,7 +42,13 @@ const STACK: usize = 512 << 20;
 
 fn limits(size: usize) -> Limits {
     let time = BASE_TIME + Duration::from_secs((size / BYTES_PER_SECOND) as u64);
-    Limits { what: "the template", memory: BASE_MEMORY + MEMORY_PER_BYTE * size, time, stack: STACK }
+    Limits {
+        what: "the template",
+        memory: BASE_MEMORY + MEMORY_PER_BYTE * size,
+        time,
+        stack: STACK,
+        given_up: None,
+    }
 }
 
 pub struct ChatTemplate {
