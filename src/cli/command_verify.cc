@@ -131,7 +131,7 @@ class Verification {
     report_.engine = fmt::format("{}; {} threads", engine->numeric_mode(), engine->threads());
     report_.reference = fmt::format("libtorch, {}{}", reference_type_name(type),
                                     hold ? "" : ", weights decoded layer by layer");
-    report_.tolerances = other ? Tolerances{} : tolerances_of(kv_dtype());
+    report_.tolerances = other ? Tolerances{} : tolerances_of(kv_dtype(), arithmetic());
     verify_prompts(*engine, *reference);
   }
 
@@ -154,9 +154,13 @@ class Verification {
     return flags_.engine.kv_dtype == "bf16" && !flags_.full_dtype ? DType::bf16 : DType::f32;
   }
 
+  Arithmetic arithmetic() const {
+    return flags_.full_dtype ? Arithmetic::f32 : arithmetic_from_name(flags_.engine.arithmetic);
+  }
+
   EngineFlags engine_flags() const {
     EngineFlags out = flags_.engine;
-    if (flags_.full_dtype) out.kv_dtype = "f32";
+    if (flags_.full_dtype) out.kv_dtype = out.arithmetic = "f32";
     for (const VerifyPrompt& prompt : prompts_) {
       out.context = std::max(out.context, static_cast<int64_t>(prompt.tokens.size()) + flags_.decode);
     }
@@ -229,7 +233,7 @@ void add_verify_command(CLI::App& program, Action& action) {
   command->add_option("--against", flags->against,
                       "The reference reads this model: states what quantisation costs");
   command->add_flag("--full-dtype", flags->full_dtype,
-                    "Engine in float throughout, whatever --kv-dtype says");
+                    "Engine in float throughout, whatever --kv-dtype and --arithmetic say");
   command->add_flag("--self-test", flags->self_test,
                     "Also damage the engine's copy, one feature at a time: is it seen?");
   command->add_flag("--json", flags->json, "One JSON object");

@@ -34,6 +34,12 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       .add_option("--kv-dtype", flags.kv_dtype, "Number format of the KV cache: f32 or bf16 (default f32)")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->group(group);
+  command
+      .add_option(
+          "--arithmetic", flags.arithmetic,
+          "Products with quantised weights: f32, or integers with activations of 15 (a16) or 8 bits (a8)")
+      ->check(CLI::IsMember({"f32", "a16", "a8"}))
+      ->group(group);
 }
 
 int64_t context_of(const Checkpoint& checkpoint, const EngineFlags& flags) {
@@ -60,6 +66,7 @@ EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& fl
   options.context = context_of(checkpoint, flags);
   options.kv_dtype = flags.kv_dtype == "bf16" ? DType::bf16 : DType::f32;
   options.keep_behind = flags.keep_behind;
+  options.arithmetic = arithmetic_from_name(flags.arithmetic);
   return options;
 }
 

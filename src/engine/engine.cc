@@ -12,7 +12,10 @@
 namespace lapidary {
 namespace {
 
-constexpr std::string_view kArithmetic = "exact, f32 accumulation";  // what the bits of K and V depend on
+// What the bits of K and V depend on.
+std::string bits_mode(Arithmetic arithmetic) {
+  return fmt::format("exact, {}, f32 accumulation", arithmetic_name(arithmetic));
+}
 
 const ModelSpec& validated(const ModelSpec& spec) {
   spec.validate();
@@ -61,7 +64,7 @@ struct Engine::Impl {
         weights(load_weights(spec, source, team, o.on_load)),
         cache(spec,
               {options.kv_dtype, options.max_sequences, options.context, options.chunk, options.keep_behind}),
-        forward(spec, weights, kernels, team, cache, options.chunk) {
+        forward(spec, weights, kernels, team, cache, options.arithmetic, options.chunk) {
     rows.reserve(static_cast<size_t>(options.chunk));
     fed.reserve(static_cast<size_t>(options.max_sequences));
     named.resize(static_cast<size_t>(options.max_sequences));
@@ -168,14 +171,16 @@ int64_t Engine::earliest_restart(int32_t sequence) const {
 void Engine::save(int32_t sequence, const Hash128& model, std::span<const std::byte> attachment,
                   StateSink sink) const {
   impl_->check_open(sequence);
-  write_state(impl_->cache, sequence, {impl_->spec, model, kArithmetic}, attachment, sink);
+  write_state(impl_->cache, sequence, {impl_->spec, model, bits_mode(impl_->options.arithmetic)}, attachment,
+              sink);
 }
 
 void Engine::restore(int32_t sequence, std::span<const std::byte> state, const Hash128& model,
                      std::string_view name, StateSink accept) {
   impl_->check_open(sequence);
   impl_->bytes_restored +=
-      read_state(impl_->cache, sequence, {impl_->spec, model, kArithmetic}, state, name, accept);
+      read_state(impl_->cache, sequence, {impl_->spec, model, bits_mode(impl_->options.arithmetic)}, state,
+                 name, accept);
 }
 
 int64_t Engine::context() const {
@@ -212,7 +217,8 @@ EngineStats Engine::stats() const {
 }
 
 std::string Engine::numeric_mode() const {
-  return fmt::format("{}, kv {}; {}", kArithmetic, dtype_name(impl_->options.kv_dtype), impl_->kernels.name);
+  return fmt::format("{}, kv {}; {}", bits_mode(impl_->options.arithmetic),
+                     dtype_name(impl_->options.kv_dtype), impl_->kernels.name);
 }
 
 }  // namespace lapidary

@@ -68,9 +68,9 @@ void Forward::run_expert(const FfnSpec& f, const LayerWeights& w, int64_t expert
   }
   if (n == 0) return;
   auto product = [&](const Panels& weight, const Workspace::Rows& from, const Workspace::Rows& to) {
-    team_.parallel_for(weight.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
-      k_.matmul(weight, begin, end, from.row(0), from.width, n, to.row(0), to.width);
-    });
+    const Operand x = operand(from, 0, n, weight);
+    team_.parallel_for(weight.n_panels(), 1,
+                       [&](int64_t begin, int64_t end, int) { multiply(weight, begin, end, x, to); });
   };
   product(w.expert_gate_up[static_cast<size_t>(expert)], ws_.expert_rows, ws_.expert_gate_up);
   for (int64_t i = 0; i < n; i++)

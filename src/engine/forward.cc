@@ -116,9 +116,9 @@ void Forward::head(OnLogits on_logits) {
   const int64_t vocab = spec_.vocab_size;
   for (int64_t first = 0; first < rows(); first += kHeadRows) {
     const int64_t n = std::min(kHeadRows, rows() - first);
+    const Operand x = operand(ws_.normed, first, n, weights_.head);
     team_.parallel_for(weights_.head.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
-      k_.matmul(weights_.head, begin, end, ws_.normed.row(first), ws_.normed.width, n, ws_.logits.row(0),
-                vocab);
+      multiply(weights_.head, begin, end, x, ws_.logits);
       if (spec_.logit_softcap == 0) return;
       const int64_t from = begin * kernels::kLanes, to = std::min(end * kernels::kLanes, vocab);
       for (int64_t r = 0; r < n; r++)
@@ -145,16 +145,41 @@ void Forward::norm(const Workspace::Rows& from, const std::vector<float>& weight
   for_rows([&](int64_t r) { k_.rms_norm(from.row(r), weight.data(), eps_, spec_.d_model, to.row(r)); });
 }
 
+Forward::Operand Forward::operand(const Workspace::Rows& from, int64_t first, int64_t n,
+                                  const Panels& weight) {
+  if (arithmetic_ != Arithmetic::f32 && weight.format.quantised()) {
+    const kernels::QuantisedRows to = ws_.integers.view();
+    constexpr int64_t kRowsWorthAThread = 4;
+    team_.parallel_for(n, kRowsWorthAThread, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; r++) k_.quantise(from.row(first + r), weight.n_inputs, to.from(r));
+    });
+  }
+  return {from.row(first), from.width, n};
+}
+
+void Forward::multiply(const Panels& weight, int64_t begin, int64_t end, const Operand& rows,
+                       const Workspace::Rows& y) const {
+  if (arithmetic_ != Arithmetic::f32 && weight.format.quantised()) {
+    k_.matmul_quantised(weight, begin, end, ws_.integers.view(), rows.n, y.row(0), y.width);
+  } else {
+    k_.matmul(weight, begin, end, rows.x, rows.ldx, rows.n, y.row(0), y.width);
+  }
+}
+
 void Forward::project(const Workspace::Rows& from, std::initializer_list<Job> jobs) {
   int64_t panels = 0;
-  for (const Job& job : jobs) panels += job.weight->n_panels();
+  const Panels* integer_weight = nullptr;  // one that wants integers, if any does
+  for (const Job& job : jobs) {
+    panels += job.weight->n_panels();
+    if (job.weight->format.quantised()) integer_weight = job.weight;
+  }
+  const Operand x = operand(from, 0, rows(), integer_weight ? *integer_weight : *jobs.begin()->weight);
   team_.parallel_for(panels, 1, [&](int64_t begin, int64_t end, int) {
     int64_t start = 0;  // of this job among all panels
     for (const Job& job : jobs) {
       const int64_t first = std::max(begin - start, int64_t{0}),
                     last = std::min(end - start, job.weight->n_panels());
-      if (first < last)
-        k_.matmul(*job.weight, first, last, from.row(0), from.width, rows(), job.to->row(0), job.to->width);
+      if (first < last) multiply(*job.weight, first, last, x, *job.to);
       start += job.weight->n_panels();
     }
   });
@@ -169,9 +194,10 @@ void Forward::gate_rows(Activation activation, const float* gate, const float* u
 }
 
 void Forward::project_gated(const Workspace::Rows& from, const LayerWeights& w, Activation activation) {
+  const Operand x = operand(from, 0, rows(), w.gate.format.quantised() ? w.gate : w.up);
   team_.parallel_for(w.gate.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
-    k_.matmul(w.gate, begin, end, from.row(0), from.width, rows(), ws_.gate.row(0), ws_.gate.width);
-    k_.matmul(w.up, begin, end, from.row(0), from.width, rows(), ws_.up.row(0), ws_.up.width);
+    multiply(w.gate, begin, end, x, ws_.gate);
+    multiply(w.up, begin, end, x, ws_.up);
     const int64_t first = begin * kernels::kLanes, last = std::min(end * kernels::kLanes, w.gate.n_outputs);
     for (int64_t r = 0; r < rows(); r++)
       gate_rows(activation, ws_.gate.row(r) + first, ws_.up.row(r) + first, last - first,

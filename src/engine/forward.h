@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "base/function_ref.h"
 #include "base/team.h"
+#include "engine/arithmetic.h"
 #include "engine/kv_cache.h"
 #include "engine/probe.h"
 #include "engine/weights.h"
@@ -32,22 +33,31 @@ struct Workspace {
     int64_t width = 0;
     float* row(int64_t r) const { return memory.floats() + r * width; }
   };
-  Rows hidden;                       // [R, D] the residual stream
-  Rows normed;                       // [R, D] input of a sublayer
-  Rows branch;                       // [R, D] output of a sublayer
-  Rows queries;                      // [R, H*Hd]
-  Rows keys, values;                 // [R, K*Hd]
-  Rows attended;                     // [R, H*Hd]
-  Rows gate, up;                     // [R, F]
-  Rows ple;                          // [R, L*P] per-layer embeddings of the rows
-  Rows ple_table;                    // [1, L*P] one row of the table
-  Rows router;                       // [R, E] probabilities
-  Rows expert_in;                    // [R, D] normed rows, then the rows of one expert
-  Rows expert_rows;                  // [R, D]
-  Rows expert_gate_up;               // [R, 2*Fe]
-  Rows expert_sum;                   // [R, D]
-  Rows logits;                       // [head rows, V]
-  Rows scratch;                      // [threads, ...] queries and running values of one attention tile
+  Rows hidden;          // [R, D] the residual stream
+  Rows normed;          // [R, D] input of a sublayer
+  Rows branch;          // [R, D] output of a sublayer
+  Rows queries;         // [R, H*Hd]
+  Rows keys, values;    // [R, K*Hd]
+  Rows attended;        // [R, H*Hd]
+  Rows gate, up;        // [R, F]
+  Rows ple;             // [R, L*P] per-layer embeddings of the rows
+  Rows ple_table;       // [1, L*P] one row of the table
+  Rows router;          // [R, E] probabilities
+  Rows expert_in;       // [R, D] normed rows, then the rows of one expert
+  Rows expert_rows;     // [R, D]
+  Rows expert_gate_up;  // [R, 2*Fe]
+  Rows expert_sum;      // [R, D]
+  Rows logits;          // [head rows, V]
+  Rows scratch;         // [threads, ...] queries and running values of one attention tile
+  // The rows that are about to be multiplied, as integers (modes a16 and a8): the widest input of a product.
+  struct Integers {
+    Buffer hi, lo, scales, sums;
+    int64_t width = 0;
+    bool two_terms = false;
+    kernels::QuantisedRows view() const;
+    int64_t bytes() const;
+  };
+  Integers integers;
   std::vector<Rows> cosines, sines;  // one of each a rope: [R, Hd/2]
   std::vector<int64_t> expert_row;   // [R] rows that chose the expert at hand
   std::vector<float> expert_share;   // [R]
@@ -60,7 +70,7 @@ class Forward {
   using OnLogits = FunctionRef<void(size_t feed, int64_t token_index, std::span<const float> logits)>;
 
   Forward(const ModelSpec& spec, const Weights& weights, const kernels::Kernels& kernels, Team& team,
-          KvCache& cache, int64_t max_rows);
+          KvCache& cache, Arithmetic arithmetic, int64_t max_rows);
 
   // Rows of one sequence are neighbours in ascending positions, and their pages exist (KvCache::grow).
   // Allocates nothing.
@@ -112,6 +122,16 @@ class Forward {
     const Panels* weight;
     const Workspace::Rows* to;
   };
+  // Rows [first, first + n) of `from` stand ready for multiply(): as integers too, where a product will want
+  // them.
+  struct Operand {
+    const float* x;
+    int64_t ldx, n;
+  };
+  Operand operand(const Workspace::Rows& from, int64_t first, int64_t n, const Panels& weight);
+  // y[r] = weight · operand row r, for the outputs of some panels, in the arithmetic of the engine.
+  void multiply(const Panels& weight, int64_t begin, int64_t end, const Operand& rows,
+                const Workspace::Rows& y) const;
   // to[r] = weight · from[r] for every job: one pass of the team over the panels of all.
   void project(const Workspace::Rows& from, std::initializer_list<Job> jobs);
   // gate = act(gate·x) * up·x, both projections and the gating in one pass.
@@ -123,6 +143,7 @@ class Forward {
   const kernels::Kernels& k_;
   Team& team_;
   KvCache& cache_;
+  Arithmetic arithmetic_;
   Workspace ws_;
   float eps_;
   int64_t last_owner_ = -1;  // after it, nobody reads the rows that nobody wants

@@ -116,8 +116,7 @@ class StateReader {
 
   int64_t copy_into(KvCache& cache, int32_t sequence) const {
     std::vector<int32_t> tokens(static_cast<size_t>(length_));
-    if (length_ > 0)
-      std::memcpy(tokens.data(), bytes_.data() + tokens_at_, tokens.size() * sizeof(int32_t));
+    if (length_ > 0) std::memcpy(tokens.data(), bytes_.data() + tokens_at_, tokens.size() * sizeof(int32_t));
     std::vector<int64_t> first;
     for (size_t i = 0; i < layers_.size(); i++)
       first.push_back(std::max(static_cast<int64_t>(layers_[i].first) / kBlock,

@@ -36,6 +36,19 @@ Workspace::Rows make_rows(int64_t rows, int64_t width, const char* name) {
   return {Buffer(static_cast<size_t>(rows * width) * sizeof(float), name), width};
 }
 
+Workspace::Integers make_integers(int64_t rows, int64_t width, bool two_terms) {
+  width = (width + kernels::kQuantGroup - 1) / kernels::kQuantGroup * kernels::kQuantGroup;
+  const auto n = static_cast<size_t>(rows * width);
+  Workspace::Integers out;
+  out.hi = Buffer(n, "workspace: activations as integers");
+  if (two_terms) out.lo = Buffer(n, "workspace: second terms of activations");
+  out.scales = Buffer(n / kernels::kQuantGroup * sizeof(float), "workspace: scales of activations");
+  out.sums = Buffer(n / kernels::kSumGroup * sizeof(int32_t), "workspace: sums of activations");
+  out.width = width;
+  out.two_terms = two_terms;
+  return out;
+}
+
 size_t find_or_add(std::vector<RopeSpec>& ropes, std::vector<int64_t>& dims, const RopeSpec& rope,
                    int64_t head_dim) {
   for (size_t i = 0; i < ropes.size(); i++)
@@ -47,23 +60,34 @@ size_t find_or_add(std::vector<RopeSpec>& ropes, std::vector<int64_t>& dims, con
 
 }  // namespace
 
+kernels::QuantisedRows Workspace::Integers::view() const {
+  return {reinterpret_cast<int8_t*>(hi.data()), two_terms ? reinterpret_cast<int8_t*>(lo.data()) : nullptr,
+          scales.floats(), reinterpret_cast<int32_t*>(sums.data()), width};
+}
+
+int64_t Workspace::Integers::bytes() const {
+  return static_cast<int64_t>(hi.size() + lo.size() + scales.size() + sums.size());
+}
+
 int64_t Workspace::bytes() const {
   size_t total = 0;
   for (const Rows* r :
        {&hidden, &normed, &branch, &queries, &keys, &values, &attended, &gate, &up, &ple, &ple_table, &router,
         &expert_in, &expert_rows, &expert_gate_up, &expert_sum, &logits, &scratch})
     total += r->memory.size();
+  total += static_cast<size_t>(integers.bytes());
   for (const Rows& r : cosines) total += 2 * r.memory.size();
   return static_cast<int64_t>(total);
 }
 
 Forward::Forward(const ModelSpec& spec, const Weights& weights, const kernels::Kernels& kernels, Team& team,
-                 KvCache& cache, int64_t max_rows)
+                 KvCache& cache, Arithmetic arithmetic, int64_t max_rows)
     : spec_(spec),
       weights_(weights),
       k_(kernels),
       team_(team),
       cache_(cache),
+      arithmetic_(arithmetic),
       eps_(static_cast<float>(spec.norm_eps)) {
   const Widest w = widest(spec);
   const int64_t d = spec.d_model, ple = spec.n_layers() * spec.ple_dim, R = max_rows;
@@ -85,6 +109,10 @@ Forward::Forward(const ModelSpec& spec, const Weights& weights, const kernels::K
   ws_.expert_gate_up = make_rows(moe_rows, 2 * w.expert_ff, "workspace: expert gate and up");
   ws_.expert_sum = make_rows(moe_rows, d, "workspace: expert sum");
   ws_.logits = make_rows(std::min(kHeadRows, R), spec.vocab_size, "workspace: logits");
+  if (arithmetic != Arithmetic::f32) {
+    const int64_t widest_input = std::max({d, w.queries, w.ff, w.expert_ff});
+    ws_.integers = make_integers(R, widest_input, arithmetic == Arithmetic::a16);
+  }
   ws_.scratch = make_rows(team.size(), kTileQueries * (2 * w.padded_head + 2), "workspace: attention tiles");
   ws_.expert_row.resize(static_cast<size_t>(moe_rows));
   ws_.expert_share.resize(static_cast<size_t>(moe_rows));

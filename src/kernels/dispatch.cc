@@ -59,7 +59,8 @@ bool isa_available(Isa isa) {
     case Isa::avx2: return has_avx2;
     case Isa::avx512:
       return has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("avx512vnni");
   }
 #endif
   return isa == Isa::scalar;

@@ -16,8 +16,9 @@ namespace {
 #include "kernels/body.inc"
 }  // namespace
 
-const Kernels kTable{Isa::avx2,  "avx2", matmul, rms_norm, gelu_gate, silu_gate, add_to,
-                     add_scaled, scale,  rotate, softcap,  softmax,   attend};
+const Kernels kTable{Isa::avx2, "avx2",    matmul,    quantise, matmul_quantised,
+                     rms_norm,  gelu_gate, silu_gate, add_to,   add_scaled,
+                     scale,     rotate,    softcap,   softmax,  attend};
 
 }  // namespace lapidary::kernels::avx2
 #endif

@@ -20,6 +20,22 @@ enum class Isa { scalar, avx2, avx512 };
 constexpr int64_t kBlock =
     32;  // positions of one KV page: the constant attention block, anchored at absolute positions
 
+// Rows of activations as integers: x = scale * q, q = 128 * hi + lo in two terms (|q| <= 16256: 15 bits) or q
+// = hi in one (|q| <= 127), a scale for every 32 neighbours: the greatest of them has the greatest |q|.
+// Rounded to nearest, ties to even.
+constexpr int64_t kQuantGroup = 32, kSumGroup = 16;
+struct QuantisedRows {
+  int8_t* hi = nullptr;     // [m][ld]
+  int8_t* lo = nullptr;     // [m][ld]: 0 to 63, or -64 to -1; null: one term
+  float* scales = nullptr;  // [m][ld / kQuantGroup]
+  int32_t* sums = nullptr;  // [m][ld / kSumGroup]: sums of q
+  int64_t ld = 0;           // multiple of kQuantGroup
+  QuantisedRows from(int64_t row) const {
+    return {hi + row * ld, lo ? lo + row * ld : nullptr, scales + row * (ld / kQuantGroup),
+            sums + row * (ld / kSumGroup), ld};
+  }
+};
+
 // One block of keys and values of one kv head, and the queries that look at it.
 // Keys are stored transposed, [head_dim][kBlock]; values [kBlock][padded_dim], padded_dim = head_dim rounded
 // up to 16. f32 or bf16.
@@ -49,6 +65,14 @@ struct Kernels {
   // in [0, m). One accumulator an output, fused multiply-add, from 0.
   void (*matmul)(const Panels& w, int64_t first, int64_t last, const float* x, int64_t ldx, int64_t m,
                  float* y, int64_t ldy);
+  // One row x [n] into row 0 of `to`. n: multiple of kQuantGroup.
+  void (*quantise)(const float* x, int64_t n, const QuantisedRows& to);
+  // The same product from integers. Per group of inputs that share a scale, in order of k, and per output n:
+  //   y = fma(float(sum over the group of q_w * q_x), scale_w * scale_x, y); y = fma(addend_w, scale_x *
+  //   float(sum q_x), y)
+  // The sums of integers are exact, so any order of them gives the same bits. REQUIRES: w.format.quantised().
+  void (*matmul_quantised)(const Panels& w, int64_t first, int64_t last, const QuantisedRows& x, int64_t m,
+                           float* y, int64_t ldy);
   // y = x / sqrt(mean(x²) + eps) * weight; weight may be null (all ones). y may be x.
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* y);
   // out = act(gate) * up. gelu is the tanh form, x * sigmoid(2u), u = sqrt(2/π)(x + 0.044715 x³). out may be

@@ -18,7 +18,7 @@ PanelFormat quantised_format(DType dtype, bool nibbles, bool half_scales) {
                 .half_scales = half_scales,
                 .addend = layout.has_minimum,
                 .group = layout.group};
-  f.zero = nibbles ? layout.q_min : 0;
+  f.zero = nibbles ? layout.q_min : -128;
   const size_t scale_bytes = (half_scales ? 2 : 4) * (layout.has_minimum ? 2 : 1);
   f.group_bytes = kLanes * (scale_bytes + static_cast<size_t>(layout.group) / (nibbles ? 2 : 1));
   return f;
@@ -48,6 +48,19 @@ size_t number_bytes(const PanelFormat& f) {
   return f.half_scales ? 2 : 4;
 }
 
+struct CodePlace {
+  size_t byte;  // behind the group's scales and addends
+  int shift;    // of the nibble
+};
+
+// Where the code of input i of a group is.
+CodePlace code_place(const PanelFormat& f, int64_t i, int64_t lane) {
+  const int64_t half = f.group / 2;
+  const bool high = f.codes == Codes::q4 && i >= half;
+  if (high) i -= half;
+  return {static_cast<size_t>((i / 4 * kLanes + lane) * 4 + i % 4), high ? 4 : 0};
+}
+
 // The unpacked rows of one panel, reused from panel to panel.
 struct UnpackedRow {
   std::vector<int8_t> q;
@@ -70,12 +83,10 @@ void put_quantised_lane(const UnpackedRow& row, const PanelFormat& f, int64_t n_
     if (f.addend)
       put_number(group + kLanes * number, f.half_scales, lane, row.addend[static_cast<size_t>(g)]);
     const int8_t* q = row.q.data() + g * f.group;
-    auto* codes = reinterpret_cast<uint8_t*>(group + codes_at) + lane;
-    if (f.codes == Codes::q8) {
-      for (int i = 0; i < f.group; i++) codes[i * kLanes] = static_cast<uint8_t>(q[i]);
-    } else {
-      for (int i = 0; i < f.group; i += 2)
-        codes[i / 2 * kLanes] = static_cast<uint8_t>((q[i] - f.zero) | (q[i + 1] - f.zero) << 4);
+    auto* codes = reinterpret_cast<uint8_t*>(group + codes_at);
+    for (int i = 0; i < f.group; i++) {
+      const auto [byte, shift] = code_place(f, i, lane);
+      codes[byte] |= static_cast<uint8_t>((q[i] - f.zero) << shift);  // the panel was zero
     }
   }
 }
@@ -170,19 +181,22 @@ float panel_weight(const Panels& panels, int64_t row, int64_t column) {
     std::memcpy(&h, group + 2 * lane, 2);
     return bf16_to_float(h);
   }
+  const PanelCode code = panel_code(panels, row, column);
+  const float product = code.scale * static_cast<float>(code.q);
+  return f.addend ? product + code.addend : product;
+}
+
+PanelCode panel_code(const Panels& panels, int64_t row, int64_t column) {
+  const PanelFormat& f = panels.format;
+  const int64_t lane = row % kLanes;
+  const std::byte* panel = panels.data + static_cast<size_t>(row / kLanes) * panels.panel_bytes();
+  const std::byte* group = panel + static_cast<size_t>(column / f.group) * f.group_bytes;
   const size_t number = number_bytes(f);
-  const float scale = get_number(group, f.half_scales, lane);
-  const auto* codes = reinterpret_cast<const uint8_t*>(group + kLanes * number * (f.addend ? 2 : 1)) + lane;
-  const int64_t i = column % f.group;
-  int code;
-  if (f.codes == Codes::q8) {
-    code = static_cast<int8_t>(codes[i * kLanes]);
-  } else {
-    const int byte = codes[i / 2 * kLanes];
-    code = (i % 2 == 0 ? byte & 15 : byte >> 4) + f.zero;
-  }
-  const float product = scale * static_cast<float>(code);
-  return f.addend ? product + get_number(group + kLanes * number, f.half_scales, lane) : product;
+  const auto* codes = reinterpret_cast<const uint8_t*>(group + kLanes * number * (f.addend ? 2 : 1));
+  const auto [byte, shift] = code_place(f, column % f.group, lane);
+  const int code = f.codes == Codes::q8 ? codes[byte] : codes[byte] >> shift & 15;
+  return {code + f.zero, get_number(group, f.half_scales, lane),
+          f.addend ? get_number(group + kLanes * number, f.half_scales, lane) : 0.0f};
 }
 
 }  // namespace lapidary::kernels

@@ -3,9 +3,10 @@
 // panel:
 //   f32, f16, bf16   [K][16] numbers
 //   q8, q4           per group of 16 or 32 inputs: 16 scales, 16 addends when there are any (both f16 or
-//   f32), then the codes:
-//                    q8 [group][16] signed bytes; q4 [group/2][16] bytes, low nibble = even input, high
-//                    nibble = odd input
+//   f32), then the codes, bytes 0 to 255 or nibbles 0 to 15, in words of four neighbouring inputs:
+//                    q8 [group/4][16][4] bytes; q4 [group/8][16][4] bytes, whose low nibbles are the first
+//                    half of the group and whose high nibbles are the second
+// A word is what one lane of an integer dot product takes at once.
 // The value of a code is round(scale * (code + zero)) + addend, which is bit for bit what decode_row
 // (base/blocks.h) answers.
 #pragma once
@@ -27,8 +28,9 @@ struct PanelFormat {
   bool half_scales = false;  // scales and addends are f16, else f32
   bool addend = false;
   int group = 1;            // inputs that share a scale
-  int zero = 0;             // added to a q4 code
+  int zero = 0;             // added to a code: -128 for q8, the format's least integer for q4
   size_t group_bytes = 64;  // bytes of one group of one panel
+  bool quantised() const { return codes == Codes::q8 || codes == Codes::q4; }
 };
 
 PanelFormat panel_format(DType dtype);
@@ -55,5 +57,12 @@ std::optional<BadWeight> pack_panels(const TensorView& weight, const Panels& pla
 
 // One weight, decoded plainly: the meaning of the layout, used by the scalar kernels and by tests.
 float panel_weight(const Panels& panels, int64_t row, int64_t column);
+
+// The parts of a quantised weight: value = scale * q + addend. REQUIRES: panels.format.quantised().
+struct PanelCode {
+  int q;  // code + zero
+  float scale, addend;
+};
+PanelCode panel_code(const Panels& panels, int64_t row, int64_t column);
 
 }  // namespace lapidary::kernels

@@ -83,6 +83,52 @@ void matmul(const Panels& w, int64_t first, int64_t last, const float* x, int64_
   }
 }
 
+void quantise(const float* x, int64_t n, const QuantisedRows& to) {
+  const float greatest_q = to.lo ? 16256.0f : 127.0f;
+  for (int64_t i = 0; i < n; i += kQuantGroup) {
+    float greatest = 0;
+    for (int64_t j = i; j < i + kQuantGroup; j++) greatest = larger(std::fabs(x[j]), greatest);
+    const bool nothing = greatest < 1e-30f;  // its inverse would not be finite
+    const float inverse = nothing ? 0.0f : greatest_q / greatest;
+    to.scales[i / kQuantGroup] = nothing ? 0.0f : greatest / greatest_q;
+    for (int64_t j = i; j < i + kQuantGroup; j += kSumGroup) {
+      int32_t sum = 0;
+      for (int64_t l = j; l < j + kSumGroup; l++) {
+        const auto q = static_cast<int32_t>(std::nearbyint(x[l] * inverse));
+        const int32_t hi = to.lo ? (q + 64) >> 7 : q;
+        to.hi[l] = static_cast<int8_t>(hi);
+        if (to.lo) to.lo[l] = static_cast<int8_t>(q - 128 * hi);
+        sum += q;
+      }
+      to.sums[j / kSumGroup] = sum;
+    }
+  }
+}
+
+float quantised_product(const Panels& w, int64_t n, const QuantisedRows& x) {
+  const int64_t group = w.format.group;
+  float y = 0;
+  for (int64_t k = 0; k < w.n_inputs; k += group) {
+    const PanelCode first = panel_code(w, n, k);
+    int32_t dot = 0, sum = 0;
+    for (int64_t i = k; i < k + group; i++) {
+      const int32_t q = x.lo ? 128 * x.hi[i] + x.lo[i] : x.hi[i];
+      dot += panel_code(w, n, i).q * q;
+      sum += q;
+    }
+    const float scale = x.scales[k / kQuantGroup];
+    y = fma(static_cast<float>(dot), first.scale * scale, y);
+    if (w.format.addend) y = fma(first.addend, scale * static_cast<float>(sum), y);
+  }
+  return y;
+}
+
+void matmul_quantised(const Panels& w, int64_t first, int64_t last, const QuantisedRows& x, int64_t m,
+                      float* y, int64_t ldy) {
+  for (int64_t n = first * kLanes; n < std::min(last * kLanes, w.n_outputs); n++)
+    for (int64_t r = 0; r < m; r++) y[r * ldy + n] = quantised_product(w, n, x.from(r));
+}
+
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {
   float lanes[kLanes] = {};
   for (int64_t i = 0; i < n; i++) lanes[i % kLanes] = fma(x[i], x[i], lanes[i % kLanes]);
@@ -169,7 +215,8 @@ void attend(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_
 
 }  // namespace
 
-const Kernels kTable{Isa::scalar, "scalar", matmul, rms_norm, gelu_gate, silu_gate, add,
-                     add_scaled,  scale,    rotate, softcap,  softmax,   attend};
+const Kernels kTable{Isa::scalar, "scalar",  matmul,    quantise, matmul_quantised,
+                     rms_norm,    gelu_gate, silu_gate, add,      add_scaled,
+                     scale,       rotate,    softcap,   softmax,  attend};
 
 }  // namespace lapidary::kernels::scalar

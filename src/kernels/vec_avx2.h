@@ -53,19 +53,6 @@ inline F load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
 }
-inline F from_i8(__m128i x) {
-  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x)),
-          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(x, x)))};
-}
-inline F load_i8(const uint8_t* p) {
-  return from_i8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-// 16 bytes: low nibbles are the even input's codes, high nibbles the odd input's; `offset` is added to each.
-inline void load_nibbles(const uint8_t* p, __m128i offset, F& even, F& odd) {
-  const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), low = _mm_set1_epi8(15);
-  even = from_i8(_mm_add_epi8(_mm_and_si128(x, low), offset));
-  odd = from_i8(_mm_add_epi8(_mm_and_si128(_mm_srli_epi16(x, 4), low), offset));
-}
 inline __m256 pow2x8(__m256 n) {
   return _mm256_castsi256_ps(
       _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvttps_epi32(n), _mm256_set1_epi32(127)), 23));
@@ -110,4 +97,81 @@ inline float max_lanes(F x) {
   __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   b = _mm_max_ps(b, _mm_movehl_ps(b, b));
   return _mm_cvtss_f32(_mm_max_ss(b, _mm_shuffle_ps(b, b, 1)));
+}
+
+// ---- integers: sixteen lanes of 32 bits, and 64 bytes as sixteen words of four
+struct I {
+  __m256i lo, hi;
+};
+struct C {
+  __m256i lo, hi;
+};
+constexpr int kIntegerRows = 4;
+
+inline I set1(int32_t x) {
+  return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+inline I add(I a, I b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+inline I shift_left_7(I a) {
+  return {_mm256_slli_epi32(a.lo, 7), _mm256_slli_epi32(a.hi, 7)};
+}
+inline F to_float(I a) {
+  return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+inline I to_int(F a) {  // to nearest, ties to even
+  return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)};
+}
+inline C load_codes(const uint8_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+}
+inline C low_nibbles(C c) {
+  const __m256i low = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(c.lo, low), _mm256_and_si256(c.hi, low)};
+}
+inline C high_nibbles(C c) {
+  return low_nibbles({_mm256_srli_epi16(c.lo, 4), _mm256_srli_epi16(c.hi, 4)});
+}
+template <int kByte, int kBits, int kShift>  // kBits bits of byte kByte of every word, plus `zero`
+inline F code_to_float(C c, int zero) {
+  const auto part = [&](__m256i x) {
+    const __m256i bits =
+        _mm256_and_si256(_mm256_srli_epi32(x, 8 * kByte + kShift), _mm256_set1_epi32((1 << kBits) - 1));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(zero)));
+  };
+  return {part(c.lo), part(c.hi)};
+}
+// sum + four products a lane: unsigned codes times the same four signed bytes in every lane. Exact: products
+// of nibbles stay far below the 16 bits in which pairs of them are added.
+inline I dot_nibbles(I sum, C codes, int32_t four) {
+  const __m256i x = _mm256_set1_epi32(four), ones = _mm256_set1_epi16(1);
+  return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(_mm256_maddubs_epi16(codes.lo, x), ones)),
+          _mm256_add_epi32(sum.hi, _mm256_madd_epi16(_mm256_maddubs_epi16(codes.hi, x), ones))};
+}
+inline I dot_bytes(I sum, C codes, int32_t four) {  // a byte is two nibbles
+  const I high = dot_nibbles(set1(0), high_nibbles(codes), four);
+  return dot_nibbles(add(sum, {_mm256_slli_epi32(high.lo, 4), _mm256_slli_epi32(high.hi, 4)}),
+                     low_nibbles(codes), four);
+}
+// q = 128 * hi + lo, -64 <= lo < 64; the low bytes of the lanes.
+inline I high_term(I q) {
+  const I shifted = add(q, set1(64));
+  return {_mm256_srai_epi32(shifted.lo, 7), _mm256_srai_epi32(shifted.hi, 7)};
+}
+inline I low_term(I q, I hi) {
+  const I high = shift_left_7(hi);
+  return {_mm256_sub_epi32(q.lo, high.lo), _mm256_sub_epi32(q.hi, high.hi)};
+}
+inline void store_bytes(int8_t* p, I q) {  // all lanes fit into a byte
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(q.lo, q.hi), 0xd8);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+inline int32_t sum_lanes(I q) {
+  const __m256i a = _mm256_add_epi32(q.lo, q.hi);
+  __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  b = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 0xb1)));
 }

@@ -48,18 +48,6 @@ inline F load_bf16(const uint16_t* p) {
 inline F load_f16(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
-inline F from_i8(__m128i x) {
-  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x))};
-}
-inline F load_i8(const uint8_t* p) {
-  return from_i8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-// 16 bytes: low nibbles are the even input's codes, high nibbles the odd input's; `offset` is added to each.
-inline void load_nibbles(const uint8_t* p, __m128i offset, F& even, F& odd) {
-  const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), low = _mm_set1_epi8(15);
-  even = from_i8(_mm_add_epi8(_mm_and_si128(x, low), offset));
-  odd = from_i8(_mm_add_epi8(_mm_and_si128(_mm_srli_epi16(x, 4), low), offset));
-}
 inline F pow2(F n) {  // n: whole numbers in [-126, 127]
   return {_mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvttps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
@@ -96,4 +84,67 @@ inline float max_lanes(F x) {
   __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
   b = _mm_max_ps(b, _mm_movehl_ps(b, b));
   return _mm_cvtss_f32(_mm_max_ss(b, _mm_shuffle_ps(b, b, 1)));
+}
+
+// ---- integers: sixteen lanes of 32 bits, and 64 bytes as sixteen words of four
+struct I {
+  __m512i v;
+};
+struct C {
+  __m512i v;
+};
+constexpr int kIntegerRows = 8;  // eight words of codes, eight sums, and room for what moves
+
+inline I set1(int32_t x) {
+  return {_mm512_set1_epi32(x)};
+}
+inline I add(I a, I b) {
+  return {_mm512_add_epi32(a.v, b.v)};
+}
+inline I shift_left_7(I a) {
+  return {_mm512_slli_epi32(a.v, 7)};
+}
+inline F to_float(I a) {
+  return {_mm512_cvtepi32_ps(a.v)};
+}
+inline I to_int(F a) {  // to nearest, ties to even
+  return {_mm512_cvtps_epi32(a.v)};
+}
+inline C load_codes(const uint8_t* p) {
+  return {_mm512_loadu_si512(p)};
+}
+inline C low_nibbles(C c) {
+  return {_mm512_and_si512(c.v, _mm512_set1_epi8(15))};
+}
+inline C high_nibbles(C c) {
+  return {_mm512_and_si512(_mm512_srli_epi16(c.v, 4), _mm512_set1_epi8(15))};
+}
+template <int kByte, int kBits, int kShift>  // kBits bits of byte kByte of every word, plus `zero`
+inline F code_to_float(C c, int zero) {
+  const __m512i x =
+      _mm512_and_si512(_mm512_srli_epi32(c.v, 8 * kByte + kShift), _mm512_set1_epi32((1 << kBits) - 1));
+  return {_mm512_cvtepi32_ps(_mm512_add_epi32(x, _mm512_set1_epi32(zero)))};
+}
+// sum + four products a lane: unsigned codes times the same four signed bytes in every lane. Exact.
+inline I dot_nibbles(I sum, C codes, int32_t four) {
+  return {_mm512_dpbusd_epi32(sum.v, codes.v, _mm512_set1_epi32(four))};
+}
+inline I dot_bytes(I sum, C codes, int32_t four) {
+  return dot_nibbles(sum, codes, four);
+}
+// q = 128 * hi + lo, -64 <= lo < 64; the low bytes of the lanes.
+inline I high_term(I q) {
+  return {_mm512_srai_epi32(_mm512_add_epi32(q.v, _mm512_set1_epi32(64)), 7)};
+}
+inline I low_term(I q, I hi) {
+  return {_mm512_sub_epi32(q.v, _mm512_slli_epi32(hi.v, 7))};
+}
+inline void store_bytes(int8_t* p, I q) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(q.v));
+}
+inline int32_t sum_lanes(I q) {
+  const __m256i a = _mm256_add_epi32(_mm512_castsi512_si256(q.v), _mm512_extracti64x4_epi64(q.v, 1));
+  __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  b = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 0xb1)));
 }

@@ -13,8 +13,8 @@ namespace {
 }  // namespace
 
 extern const Kernels kTable;
-const Kernels kTable{Isa::avx512, "avx512, emulated", matmul, rms_norm, gelu_gate, silu_gate,
-                     add_to,      add_scaled,         scale,  rotate,   softcap,   softmax,
-                     attend};
+const Kernels kTable{
+    Isa::avx512, "avx512, emulated", matmul, quantise, matmul_quantised, rms_norm, gelu_gate, silu_gate,
+    add_to,      add_scaled,         scale,  rotate,   softcap,          softmax,  attend};
 
 }  // namespace lapidary::kernels::avx512_emulated

@@ -99,11 +99,6 @@ inline Ints cvtepu16_epi32(__m256i a) {
   std::memcpy(x, &a, sizeof x);
   return each<Ints>([&](int i) { return static_cast<int32_t>(x[i]); });
 }
-inline Ints cvtepi8_epi32(__m128i a) {
-  int8_t x[16];
-  std::memcpy(x, &a, sizeof x);
-  return each<Ints>([&](int i) { return static_cast<int32_t>(x[i]); });
-}
 inline Floats cvtph_ps(__m256i a) {
   uint16_t x[16];
   std::memcpy(x, &a, sizeof x);
@@ -122,6 +117,59 @@ inline __m256 castps512_ps256(Floats a) {
 }
 inline __m256 extractf32x8_ps(Floats a, int half) {
   return _mm256_loadu_ps(a.v + 8 * half);
+}
+inline Ints loadu_si512(const void* p) {
+  Ints out;
+  std::memcpy(&out, p, sizeof out);
+  return out;
+}
+inline Ints and_si512(Ints a, Ints b) {
+  return each<Ints>([&](int i) { return a.v[i] & b.v[i]; });
+}
+inline Ints sub_epi32(Ints a, Ints b) {
+  return each<Ints>([&](int i) { return a.v[i] - b.v[i]; });
+}
+inline Ints srli_epi32(Ints a, unsigned n) {
+  return each<Ints>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> n); });
+}
+inline Ints srai_epi32(Ints a, unsigned n) {
+  return each<Ints>([&](int i) { return a.v[i] >> n; });
+}
+inline Ints srli_epi16(Ints a, unsigned n) {
+  return each<Ints>([&](int i) {
+    const auto x = static_cast<uint32_t>(a.v[i]);
+    return static_cast<int32_t>((x & 0xffff) >> n | x >> (16 + n) << 16);
+  });
+}
+inline Ints set1_epi8(int8_t x) {
+  return set1_epi32(static_cast<int32_t>(0x01010101u * static_cast<uint8_t>(x)));
+}
+inline Ints dpbusd_epi32(Ints sum, Ints codes, Ints x) {
+  return each<Ints>([&](int i) {
+    int32_t out = sum.v[i];
+    for (int byte = 0; byte < 4; byte++) {
+      const auto code = static_cast<uint8_t>(static_cast<uint32_t>(codes.v[i]) >> 8 * byte);
+      const auto factor = static_cast<int8_t>(static_cast<uint32_t>(x.v[i]) >> 8 * byte);
+      out += code * factor;
+    }
+    return out;
+  });
+}
+inline Ints cvtps_epi32(Floats a) {
+  return each<Ints>([&](int i) { return static_cast<int32_t>(std::nearbyint(a.v[i])); });
+}
+inline __m128i cvtepi32_epi8(Ints a) {
+  int8_t x[16];
+  for (int i = 0; i < 16; i++) x[i] = static_cast<int8_t>(a.v[i]);
+  __m128i out;
+  std::memcpy(&out, x, sizeof out);
+  return out;
+}
+inline __m256i castsi512_si256(Ints a) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a.v));
+}
+inline __m256i extracti64x4_epi64(Ints a, int half) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a.v + 8 * half));
 }
 
 }  // namespace emulated
@@ -149,9 +197,21 @@ inline __m256 extractf32x8_ps(Floats a, int half) {
 #define _mm512_cvttps_epi32 ::emulated::cvttps_epi32
 #define _mm512_cvtepi32_ps ::emulated::cvtepi32_ps
 #define _mm512_cvtepu16_epi32 ::emulated::cvtepu16_epi32
-#define _mm512_cvtepi8_epi32 ::emulated::cvtepi8_epi32
 #define _mm512_cvtph_ps ::emulated::cvtph_ps
 #define _mm512_cmp_ps_mask ::emulated::cmp_ps_mask
 #define _mm512_mask_blend_ps ::emulated::mask_blend_ps
 #define _mm512_castps512_ps256 ::emulated::castps512_ps256
 #define _mm512_extractf32x8_ps ::emulated::extractf32x8_ps
+#define __m512i ::emulated::Ints
+#define _mm512_loadu_si512 ::emulated::loadu_si512
+#define _mm512_and_si512 ::emulated::and_si512
+#define _mm512_sub_epi32 ::emulated::sub_epi32
+#define _mm512_srli_epi32 ::emulated::srli_epi32
+#define _mm512_srai_epi32 ::emulated::srai_epi32
+#define _mm512_srli_epi16 ::emulated::srli_epi16
+#define _mm512_set1_epi8 ::emulated::set1_epi8
+#define _mm512_dpbusd_epi32 ::emulated::dpbusd_epi32
+#define _mm512_cvtps_epi32 ::emulated::cvtps_epi32
+#define _mm512_cvtepi32_epi8 ::emulated::cvtepi32_epi8
+#define _mm512_castsi512_si256 ::emulated::castsi512_si256
+#define _mm512_extracti64x4_epi64 ::emulated::extracti64x4_epi64

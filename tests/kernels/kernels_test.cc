@@ -177,6 +177,145 @@ TEST_P(EveryWeightType, ANumberThatIsNotFiniteIsFoundAndNamed) {
   }
 }
 
+// ---- integer products
+// ----------------------------------------------------------------------------------------------------------------
+
+// Rows of activations as a kernel table makes them of floats.
+struct Rows {
+  std::vector<int8_t> hi, lo;
+  std::vector<float> scales;
+  std::vector<int32_t> sums;
+  QuantisedRows view;
+};
+
+Rows quantise_rows(const Kernels& k, const std::vector<float>& x, int64_t m, int64_t n, bool two_terms) {
+  Rows rows;
+  const auto size = static_cast<size_t>(m * n);
+  rows.hi.assign(size, 99);
+  rows.lo.assign(two_terms ? size : 0, 99);
+  rows.scales.assign(size / kQuantGroup, -1);
+  rows.sums.assign(size / kSumGroup, -1);
+  rows.view = {rows.hi.data(), two_terms ? rows.lo.data() : nullptr, rows.scales.data(), rows.sums.data(), n};
+  for (int64_t r = 0; r < m; r++) k.quantise(x.data() + r * n, n, rows.view.from(r));
+  return rows;
+}
+
+// Ordinary rows, and groups of 32 that are all zero, all tiny, all one value, or hold one giant.
+std::vector<float> activations(int64_t m, int64_t n) {
+  std::vector<float> x = normals(static_cast<size_t>(m * n), 5);
+  for (size_t i = 0; i < x.size(); i++) {
+    switch (i / 32 % 11) {
+      case 3: x[i] = 0; break;
+      case 5: x[i] *= 1e-35f; break;
+      case 7: x[i] = -2.5f; break;
+      case 9: x[i] *= i % 32 == 13 ? 1e6f : 1; break;
+      default: break;
+    }
+  }
+  return x;
+}
+
+TEST(QuantisedActivations, EveryIsaGivesTheScalarIntegers) {
+  const std::vector<float> x = activations(3, 704);
+  for (const bool two : {false, true}) {
+    const Rows expected = quantise_rows(scalar::kTable, x, 3, 704, two);
+    for (const Kernels* k : fast_isas()) {
+      const Rows got = quantise_rows(*k, x, 3, 704, two);
+      EXPECT_EQ(got.hi, expected.hi) << k->name;
+      EXPECT_EQ(got.lo, expected.lo) << k->name;
+      EXPECT_EQ(got.sums, expected.sums) << k->name;
+      expect_same_bits(got.scales, expected.scales, std::string(k->name));
+    }
+  }
+}
+
+TEST(QuantisedActivations, LieWithinHalfAStepAndTheirSumsAreExact) {
+  const std::vector<float> x = activations(1, 704);
+  for (const bool two : {false, true}) {
+    const Rows rows = quantise_rows(scalar::kTable, x, 1, 704, two);
+    for (size_t i = 0; i < x.size(); i++) {
+      const int q = two ? 128 * rows.hi[i] + rows.lo[i] : rows.hi[i];
+      EXPECT_LE(std::abs(q), two ? 16256 : 127);
+      const double step = rows.scales[i / 32];
+      EXPECT_LE(std::fabs(q * step - double{x[i]}), 0.5001 * step + 1e-30) << i;
+    }
+    for (size_t g = 0; g < rows.sums.size(); g++) {
+      int sum = 0;
+      for (size_t i = 16 * g; i < 16 * g + 16; i++) sum += two ? 128 * rows.hi[i] + rows.lo[i] : rows.hi[i];
+      EXPECT_EQ(rows.sums[g], sum);
+    }
+  }
+}
+
+TEST_P(EveryWeightType, IntegerProductsGiveTheScalarBitsForAnyNumberOfRowsAndOutputs) {
+  if (!is_quantised(GetParam())) return;  // floats have no integers
+  for (const auto& [outputs, inputs] : {std::pair<int64_t, int64_t>{1, 256}, {17, 512}, {100, 768}}) {
+    const Packed p = pack(random_weight(GetParam(), outputs, inputs).view);
+    for (const bool two : {false, true}) {
+      for (int64_t m : {1, 2, 3, 5, 8, 9, 21}) {
+        if (m > 5 && outputs > 17) continue;  // the plain loops are slow
+        const Rows x = quantise_rows(scalar::kTable, activations(m, inputs), m, inputs, two);
+        std::vector<float> expected(static_cast<size_t>(m * outputs), -1), got(expected.size(), -2);
+        scalar::kTable.matmul_quantised(p.panels, 0, p.panels.n_panels(), x.view, m, expected.data(),
+                                        outputs);
+        for (const Kernels* k : fast_isas()) {
+          k->matmul_quantised(p.panels, 0, p.panels.n_panels(), x.view, m, got.data(), outputs);
+          expect_same_bits(got, expected,
+                           fmt::format("{} outputs, {} inputs, {} rows, {} terms, {}", outputs, inputs, m,
+                                       two ? 2 : 1, k->name));
+        }
+      }
+    }
+  }
+}
+
+// Codes and activations at their ends: the sums of integers must not wrap.
+TEST_P(EveryWeightType, IntegerProductsHoldTheGreatestValues) {
+  if (!is_quantised(GetParam())) return;
+  Weight w = random_weight(GetParam(), 16, 256);
+  const Packed p = pack(w.view);
+  std::vector<float> x(256);
+  for (const float sign : {1.0f, -1.0f}) {
+    std::fill(x.begin(), x.end(), sign);
+    const Rows rows = quantise_rows(scalar::kTable, x, 1, 256, true);
+    std::vector<float> y(16);
+    for (const Kernels* k : fast_isas()) {
+      k->matmul_quantised(p.panels, 0, 1, rows.view, 1, y.data(), 16);
+      for (int64_t n = 0; n < 16; n++) {
+        double truth = 0, size = 0;
+        for (int64_t i = 0; i < 256; i++) {
+          const double weight = panel_weight(p.panels, n, i);
+          truth += weight * sign;
+          size += std::fabs(weight);
+        }
+        EXPECT_NEAR(y[static_cast<size_t>(n)], truth, 2e-5 * size) << k->name;
+      }
+    }
+  }
+}
+
+TEST_P(EveryWeightType, TwoTermsAreNearlyFloat) {
+  if (!is_quantised(GetParam())) return;
+  const Packed p = pack(random_weight(GetParam(), 16, 512).view);
+  const std::vector<float> x = normals(512, 8);
+  const Rows one = quantise_rows(kernels(), x, 1, 512, false),
+             two = quantise_rows(kernels(), x, 1, 512, true);
+  std::vector<float> y1(16), y2(16);
+  kernels().matmul_quantised(p.panels, 0, 1, one.view, 1, y1.data(), 16);
+  kernels().matmul_quantised(p.panels, 0, 1, two.view, 1, y2.data(), 16);
+  double error1 = 0, error2 = 0, size = 0;
+  for (int64_t n = 0; n < 16; n++) {
+    double truth = 0;
+    for (int64_t i = 0; i < 512; i++)
+      truth += double{panel_weight(p.panels, n, i)} * x[static_cast<size_t>(i)];
+    error1 += std::pow(y1[static_cast<size_t>(n)] - truth, 2);
+    error2 += std::pow(y2[static_cast<size_t>(n)] - truth, 2);
+    size += truth * truth;
+  }
+  EXPECT_LT(std::sqrt(error2 / size), 3e-4);
+  EXPECT_LT(std::sqrt(error2), std::sqrt(error1) / 20) << "seven more bits";
+}
+
 TEST(FloatPanels, TakeAnyNumberOfInputs) {
   for (DType dtype : {DType::f32, DType::f16, DType::bf16})
     for (int64_t inputs : {1, 7, 96, 257, 300}) {

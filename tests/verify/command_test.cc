@@ -91,6 +91,19 @@ TEST(VerifyCommand, LossyKvIsACostAndFullDtypeTakesItAway) {
   EXPECT_GT(worst(lossy), 10 * worst(full));
 }
 
+TEST(VerifyCommand, IntegerActivationsAreACostAndSeeBitsFlip) {
+  const Program program;
+  for (const char* arithmetic : {"a16", "a8"}) {
+    const json::object report = program.json(
+        {"verify", gguf("gemma4-e2b-wide-Q4_0"), "--arithmetic", arithmetic, "--self-test", "--json"});
+    EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
+    EXPECT_NE(report.at("engine").as_string().find(arithmetic), std::string::npos);
+  }
+  const json::object full =
+      program.json({"verify", gguf("gemma4-e2b-wide-Q4_0"), "--arithmetic", "a8", "--full-dtype", "--json"});
+  EXPECT_NE(full.at("engine").as_string().find("exact, f32,"), std::string::npos);
+}
+
 TEST(VerifyCommand, NamesACorruptedTokenizerBeforeAnythingRuns) {
   const Program program;
   std::string bytes = read_text_file(gguf("llama-tiny-F32"));

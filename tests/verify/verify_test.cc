@@ -40,14 +40,15 @@ Healthy verify_model(const Checkpoint& checkpoint, ReferenceType type = Referenc
   const auto reference = open_reference(checkpoint.spec, *checkpoint.tensors, {.type = type});
   Healthy healthy{prompts_for(checkpoint.spec), {}};
   for (const VerifyPrompt& prompt : healthy.prompts) {
-    healthy.results.push_back(verify_prompt(engine, *reference, prompt, 8, tolerances_of(DType::f32)));
+    healthy.results.push_back(
+        verify_prompt(engine, *reference, prompt, 8, tolerances_of(DType::f32, Arithmetic::f32)));
   }
   return healthy;
 }
 
 MutationResult damage(const Mutation& mutation, const Checkpoint& checkpoint, const Healthy& healthy) {
   return try_mutation(mutation, checkpoint.spec, *checkpoint.tensors, options(), healthy.prompts,
-                      healthy.results, tolerances_of(DType::f32));
+                      healthy.results, tolerances_of(DType::f32, Arithmetic::f32));
 }
 
 class VerifyGolden : public testing::TestWithParam<std::string> {};
@@ -160,20 +161,20 @@ TEST(VerifyFailure, NamesTheFirstPlaceInTheOrderOfComputation) {
   comparison.layers.resize(3);
   comparison.layers[1].v = {0.5, 0.1, 7, true};
   comparison.layers[2].hidden = {0.9, 0.1, 3, true};
-  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::f32)),
+  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::f32, Arithmetic::f32)),
             "layer 1, V: 0.5 at position 7 (tolerance 0.0002)");
   comparison.layers[0].hidden.finite = false;
   comparison.layers[0].hidden.row = 2;
-  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::f32)),
+  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::f32, Arithmetic::f32)),
             "layer 0, hidden state: NaN or infinite at position 2");
 }
 
 TEST(VerifyFailure, ATokenMayDifferOnlyOverATie) {
   Comparison comparison;
   comparison.greedy = {.steps = 4, .equal = 3, .parts_at = 2, .gap = 1e-4, .worst_gap = 1e-4};
-  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::f32)), "");
+  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::f32, Arithmetic::f32)), "");
   comparison.greedy.gap = comparison.greedy.worst_gap = 0.5;
-  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::f32)),
+  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::f32, Arithmetic::f32)),
             "greedy text: parts at step 2 over a gap of 0.5");
 }
 
@@ -181,9 +182,9 @@ TEST(VerifyFailure, LossyKvIsHeldToADivergence) {
   Comparison comparison;
   comparison.logits.difference.max = 0.5;
   comparison.logits.kl_mean = 1e-3;
-  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::bf16)), "");
+  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::bf16, Arithmetic::f32)), "");
   comparison.logits.kl_mean = 0.5;
-  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::bf16)),
+  EXPECT_EQ(first_failure(comparison, tolerances_of(DType::bf16, Arithmetic::f32)),
             "logits: mean KL 0.5 nats (tolerance 0.01)");
 }
 

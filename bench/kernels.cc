@@ -1,0 +1,152 @@
+// The ladder of matrix products on this machine: GB/s of weights and GOP/s, beside what it can read.
+//
+//   bench_kernels [--smoke] [--mb N] [--threads N]
+//
+// Weights are random blocks in memory of N MB (default 512: far beyond caches), packed as the engine packs
+// them.
+#include "kernels/kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/dtype.h"
+#include "base/rng.h"
+#include "base/team.h"
+
+namespace lapidary {
+namespace {
+
+using kernels::Kernels;
+using kernels::Panels;
+
+struct Options {
+  int64_t megabytes = 512;
+  int threads = 1, rounds = 5;
+};
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <typename Run>
+double median_seconds(int rounds, Run&& run) {
+  std::vector<double> times;
+  for (int i = 0; i < rounds; i++) {
+    const double start = now();
+    run();
+    times.push_back(now() - start);
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+// Reads a buffer once, all threads.
+double read_bandwidth(const Options& o, Team& team) {
+  const auto bytes = static_cast<size_t>(o.megabytes) << 20;
+  const Buffer buffer(bytes, "benchmark");
+  std::memset(buffer.data(), 1, bytes);
+  const auto* words = reinterpret_cast<const uint64_t*>(buffer.data());
+  const auto lines = static_cast<int64_t>(bytes / 4096);
+  std::vector<uint64_t> sums(static_cast<size_t>(o.threads) * 8);
+  const double seconds = median_seconds(o.rounds, [&] {
+    team.parallel_for(lines, 64, [&](int64_t begin, int64_t end, int thread) {
+      uint64_t s[8] = {};
+      for (int64_t i = begin * 512; i < end * 512; i += 8)
+        for (int j = 0; j < 8; j++) s[j] += words[i + j];
+      for (int j = 0; j < 8; j++) sums[static_cast<size_t>(thread) * 8] += s[j];
+    });
+  });
+  return sums[0] == 42 ? 0 : static_cast<double>(bytes) / seconds / 1e9;
+}
+
+// A panel's bytes are any bytes: only the time of the arithmetic is looked at, and scales are kept small.
+struct Weight {
+  Panels panels;
+  Buffer memory;
+};
+
+Weight random_weight(DType dtype, int64_t inputs, int64_t bytes) {
+  Weight w;
+  w.panels = {kernels::panel_format(dtype), kernels::kLanes, inputs, nullptr};
+  const int64_t panels = std::max<int64_t>(1, bytes / static_cast<int64_t>(w.panels.panel_bytes()));
+  w.panels.n_outputs = panels * kernels::kLanes;
+  w.memory = Buffer(w.panels.bytes() + 4096, "benchmark");
+  auto* words = reinterpret_cast<uint32_t*>(w.memory.data());
+  for (size_t i = 0; i < w.panels.bytes() / 4; i++)
+    words[i] = static_cast<uint32_t>(i * 2654435761u) & 0x2fff2fffu;
+  w.panels.data = w.memory.data();
+  return w;
+}
+
+void measure(const Kernels& k, const Options& o, Team& team, DType dtype, int64_t m, int terms,
+             double bandwidth) {
+  constexpr int64_t kInputs = 1536;
+  const Weight w = random_weight(dtype, kInputs, (o.megabytes << 20) / (m > 8 ? 8 : 1));
+  std::vector<float> x(static_cast<size_t>(m * kInputs)), y(static_cast<size_t>(m * w.panels.n_outputs));
+  for (size_t i = 0; i < x.size(); i++) x[i] = uniform(1, 2, i) - 0.5f;
+  std::vector<int8_t> hi(x.size()), lo(x.size());
+  std::vector<float> scales(x.size() / 32);
+  std::vector<int32_t> sums(x.size() / 16);
+  const kernels::QuantisedRows rows{hi.data(), terms == 2 ? lo.data() : nullptr, scales.data(), sums.data(),
+                                    kInputs};
+  for (int64_t r = 0; r < m; r++) k.quantise(x.data() + r * kInputs, kInputs, rows.from(r));
+  const double seconds = median_seconds(o.rounds, [&] {
+    team.parallel_for(w.panels.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
+      if (terms == 0) k.matmul(w.panels, begin, end, x.data(), kInputs, m, y.data(), w.panels.n_outputs);
+      else k.matmul_quantised(w.panels, begin, end, rows, m, y.data(), w.panels.n_outputs);
+    });
+  });
+  const double gb = static_cast<double>(w.panels.bytes()) / 1e9,
+               ops = 2.0 * static_cast<double>(w.panels.n_outputs * kInputs * m) / 1e9;
+  fmt::print("{:<7} {:<5} {:<4} M {:>3}  {:>6.1f} GB/s ({:>3.0f} % of what is read)  {:>7.1f} GOP/s\n",
+             k.name, dtype_name(dtype),
+             terms == 0   ? "f32"
+             : terms == 1 ? "a8"
+                          : "a16",
+             m, gb / seconds, 100 * gb / seconds / bandwidth, ops / seconds);
+}
+
+int run(const Options& o) {
+  Team team(o.threads);
+  const Kernels& k = kernels::kernels();
+  const double bandwidth = read_bandwidth(o, team);
+  fmt::print("{} threads, {} MB, read bandwidth {:.1f} GB/s\n", o.threads, o.megabytes, bandwidth);
+  for (const DType dtype : {DType::q4_0, DType::q8_0, DType::q4_k, DType::q6_k, DType::bf16}) {
+    for (const int64_t m : {1, 4, 8, 64}) {
+      for (const int terms : {0, 1, 2}) {
+        if (terms > 0 && !is_quantised(dtype)) continue;
+        measure(k, o, team, dtype, m, terms, bandwidth);
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lapidary
+
+int main(int argc, char** argv) {
+  lapidary::Options options;
+  for (int i = 1; i < argc; i++) {
+    const std::string flag = argv[i];
+    if (flag == "--smoke") {
+      options.megabytes = 4;
+      options.rounds = 1;
+    } else if (flag == "--mb" && i + 1 < argc) {
+      options.megabytes = std::atol(argv[++i]);
+    } else if (flag == "--threads" && i + 1 < argc) {
+      options.threads = std::atoi(argv[++i]);
+    } else {
+      fmt::print(stderr, "usage: bench_kernels [--smoke] [--mb N] [--threads N]\n");
+      return 2;
+    }
+  }
+  return lapidary::run(options);
+}
