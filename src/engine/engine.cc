@@ -14,6 +14,7 @@ namespace {
 
 // What the bits of K and V depend on.
 std::string bits_mode(Arithmetic arithmetic) {
+  if (arithmetic == Arithmetic::f32) return "exact, f32 accumulation";
   return fmt::format("exact, {}, f32 accumulation", arithmetic_name(arithmetic));
 }
 

@@ -233,7 +233,8 @@ TEST(Run, RefusesContradictoryFlags) {
 TEST(Run, InterruptEndsTheAnswerAndSaysSo) {
   const Program program;
   Invocation invocation;
-  // Plain loops on a wide model: the answer would go on for seconds, so the interrupt comes in time on any machine.
+  // Plain loops on a wide model: the answer would go on for seconds, so the interrupt comes in time on any
+  // machine.
   const std::string model = data_path("gguf/models/gemma4-e2b-wide-Q8_0.gguf").string();
   invocation.arguments = {"run", "--raw", model, "the end of", "-n", "0", "--ignore-eos"};
   invocation.environment["LAPIDARY_ISA"] = "scalar";

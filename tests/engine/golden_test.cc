@@ -139,8 +139,8 @@ TEST_P(GoldenGguf, Logits) {
   const Golden golden = golden_case_of_gguf(name);
   const Checkpoint checkpoint = open_golden_gguf(name);
   Engine engine(checkpoint.spec, *checkpoint.tensors, one_thread());
-  expect_close(run_alone(engine, tokens_of(golden)), golden.floats(gguf_type(name) + ".logits"),
-               kTolerance, "logits [T, V]");
+  expect_close(run_alone(engine, tokens_of(golden)), golden.floats(gguf_type(name) + ".logits"), kTolerance,
+               "logits [T, V]");
 }
 
 INSTANTIATE_TEST_SUITE_P(, GoldenGguf, testing::ValuesIn(gguf_models()), name_of_model);

@@ -288,7 +288,8 @@ TEST_F(Damage, FieldsThatLieUnderARightChecksumAreNamed) {
   EXPECT_TRUE(refused(header([](Header& h) { h.key_dtype = 77; }), "key dtype: expected f32, got code 77",
                       ErrorCode::usage));
   EXPECT_TRUE(refused(header([](Header& h) { h.arithmetic[0] = '\x1b'; }),
-                      "arithmetic: expected \"exact, f32 accumulation\", got \"\\x1bxact", ErrorCode::usage));
+                      "arithmetic: expected \"exact, f32 accumulation\", got \"\\x1bxact",
+                      ErrorCode::usage));
   EXPECT_TRUE(
       refused(header([](Header& h) { h.reserved = 9; }), "reserved: expected 0, got 9", ErrorCode::usage));
   EXPECT_TRUE(refused(header([](Header& h) { h.n_layers = 14; }), "number of layers: expected 15, got 14",
