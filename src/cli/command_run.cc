@@ -200,7 +200,7 @@ void add_grammar_flags(CLI::App& command, RunFlags& flags) {
 void add_run_command(CLI::App& program, Action& action) {
   CLI::App* command = program.add_subcommand("run", "Chat with a model, or complete a text");
   auto flags = std::make_shared<RunFlags>();
-  flags->engine.keep_behind = 1024;
+  flags->engine.keep_behind = kRunKeepBehind;
   command->footer(kRunExamples);
   add_text_flags(*command, *flags);
   add_grammar_flags(*command, *flags);

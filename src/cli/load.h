@@ -13,6 +13,9 @@
 
 namespace lapidary {
 
+// Positions behind a window that `run` keeps, so that a conversation can go back.
+inline constexpr int64_t kRunKeepBehind = 1024;
+
 struct EngineFlags {
   int threads = 0;
   int64_t chunk = 64;

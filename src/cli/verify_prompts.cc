@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "cli/conversation.h"
 #include "formats/mapped_file.h"
+#include "spec/json_fields.h"
 
 namespace lapidary {
 namespace {
@@ -38,14 +39,6 @@ constexpr std::array<Text, 4> kTexts = {{
 
 constexpr int64_t kPastTheWindow = 48;
 
-int64_t largest_window(const ModelSpec& spec) {
-  int64_t largest = 0;
-  for (const LayerSpec& layer : spec.layers) {
-    if (layer.attention) largest = std::max(largest, layer.attention->window);
-  }
-  return largest;
-}
-
 std::vector<int32_t> random_ids(const Checkpoint& checkpoint, int64_t count, uint64_t stream) {
   std::vector<int32_t> ids;
   if (checkpoint.text.bos_id) ids.push_back(static_cast<int32_t>(*checkpoint.text.bos_id));
@@ -69,40 +62,66 @@ std::vector<int32_t> long_text(const Tokenizer& tokenizer, int64_t count) {
   return ids;
 }
 
+struct ChatMessage {
+  std::string role, content;
+};
+
 std::vector<int32_t> chat_prompt(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
-                                 const json::array& messages) {
+                                 const std::vector<ChatMessage>& messages) {
   Conversation conversation(checkpoint, tokenizer, {});
-  for (const json::value& message : messages) {
-    conversation.add(json::value_to<std::string>(message.at("role")),
-                     json::value_to<std::string>(message.at("content")));
-  }
+  for (const ChatMessage& message : messages) conversation.add(message.role, message.content);
   return conversation.prompt_ids();
 }
 
-VerifyPrompt prompt_of(const json::object& line, const std::string& where, const Checkpoint& checkpoint,
-                       const std::optional<Tokenizer>& tokenizer) {
-  for (const auto& field : line) {
-    const std::string_view key = field.key();
-    ensure(key == "name" || key == "text" || key == "ids" || key == "messages", ErrorCode::data,
-           "{}: unknown field \"{}\"; known are name, text, ids, messages", where, key);
+std::vector<ChatMessage> read_messages(JsonFields& line) {
+  std::vector<ChatMessage> messages;
+  for (const json::value& value : line.get_array("messages")) {
+    JsonFields message(value, fmt::format("{}[{}]", line.path("messages"), messages.size()));
+    messages.push_back({message.get_string("role"), message.get_string("content")});
+    message.refuse_unknown();
   }
-  VerifyPrompt prompt{line.contains("name") ? json::value_to<std::string>(line.at("name")) : where, {}};
-  if (line.contains("ids")) {
-    prompt.tokens = json::value_to<std::vector<int32_t>>(line.at("ids"));
-    return prompt;
+  return messages;
+}
+
+std::vector<int32_t> read_ids(JsonFields& line) {
+  std::vector<int32_t> ids;
+  for (const json::value& value : line.get_array("ids")) {
+    const std::string where = fmt::format("{}[{}]", line.path("ids"), ids.size());
+    ensure(value.is_int64() && value.get_int64() >= 0 && value.get_int64() <= INT32_MAX, ErrorCode::data,
+           "{}: expected a token id, got {}", where, describe_json(value));
+    ids.push_back(static_cast<int32_t>(value.get_int64()));
   }
-  ensure(tokenizer.has_value(), ErrorCode::usage, "{}: the model has no tokenizer: give \"ids\"", where);
-  if (line.contains("text")) {
-    prompt.tokens = tokenizer->prompt_ids(json::value_to<std::string>(line.at("text")));
-  } else {
-    ensure(line.contains("messages"), ErrorCode::data, "{}: expected \"text\", \"ids\" or \"messages\"",
-           where);
-    prompt.tokens = chat_prompt(checkpoint, *tokenizer, line.at("messages").as_array());
+  return ids;
+}
+
+VerifyPrompt read_prompt(const std::string& text, const std::string& where, const Checkpoint& checkpoint,
+                         const std::optional<Tokenizer>& tokenizer) {
+  const json::value value = parse_json(text, where);
+  JsonFields line(value, where);
+  VerifyPrompt prompt{line.find_string("name").value_or(where), {}};
+  const int kinds = line.has("ids") + line.has("text") + line.has("messages");
+  if (kinds == 1) {
+    ensure(tokenizer.has_value() || line.has("ids"), ErrorCode::usage,
+           "{}: the model has no tokenizer: expected \"ids\"", where);
+    if (line.has("ids")) prompt.tokens = read_ids(line);
+    else if (line.has("text")) prompt.tokens = tokenizer->prompt_ids(line.get_string("text"));
+    else prompt.tokens = chat_prompt(checkpoint, *tokenizer, read_messages(line));
   }
+  line.refuse_unknown();
+  ensure(kinds == 1, ErrorCode::data, "{}: expected one of \"text\", \"ids\" and \"messages\", got {}", where,
+         kinds);
   return prompt;
 }
 
 }  // namespace
+
+int64_t largest_window(const ModelSpec& spec) {
+  int64_t largest = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.attention) largest = std::max(largest, layer.attention->window);
+  }
+  return largest;
+}
 
 std::vector<VerifyPrompt> read_prompts(const std::string& path, const Checkpoint& checkpoint,
                                        const std::optional<Tokenizer>& tokenizer) {
@@ -122,12 +141,7 @@ std::vector<VerifyPrompt> read_prompts(const std::string& path, const Checkpoint
       prompts.push_back({fmt::format("line {}", number), tokenizer->prompt_ids(line)});
       continue;
     }
-    try {
-      prompts.push_back(prompt_of(json::parse(line).as_object(), where, checkpoint, tokenizer));
-    } catch (const boost::system::system_error& error) {
-      fail(ErrorCode::data, "{}: expected one JSON object, got something else ({})", where,
-           error.code().message());
-    }
+    prompts.push_back(read_prompt(line, where, checkpoint, tokenizer));
   }
   ensure(!prompts.empty(), ErrorCode::usage, "{} holds no prompt", path);
   return prompts;
@@ -139,9 +153,8 @@ std::vector<VerifyPrompt> built_in_prompts(const Checkpoint& checkpoint,
   if (tokenizer) {
     for (const Text& text : kTexts) prompts.push_back({text.name, tokenizer->prompt_ids(text.text, false)});
     if (checkpoint.text.chat_template) {
-      const json::array messages{
-          {{"role", "user"}, {"content", "What is a gemstone? Answer in one sentence."}}};
-      prompts.push_back({"chat", chat_prompt(checkpoint, *tokenizer, messages)});
+      const std::string question = "What is a gemstone? Answer in one sentence.";
+      prompts.push_back({"chat", chat_prompt(checkpoint, *tokenizer, {{"user", question}})});
     }
   } else {
     for (uint64_t i = 1; i <= 2; ++i)

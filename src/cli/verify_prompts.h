@@ -23,4 +23,7 @@ std::vector<VerifyPrompt> built_in_prompts(const Checkpoint& checkpoint,
 
 inline constexpr int64_t kLongestPrompt = 2048;
 
+// Keys that the widest sliding layer sees; 0 when no layer has a window.
+int64_t largest_window(const ModelSpec& spec);
+
 }  // namespace lapidary

@@ -71,8 +71,8 @@ std::string prompts_text(const VerifyReport& report, const Style& style) {
       kv.join(layer.v);
     }
     const LogitComparison& z = c.logits;
-    table.add({report.prompt_names[i], std::to_string(report.prompt_tokens[i]), text_of(hidden), text_of(kv),
-               text_of(z.difference), small(z.difference.rms), small(z.kl_mean),
+    table.add({terminal_safe(report.prompt_names[i]), std::to_string(report.prompt_tokens[i]),
+               text_of(hidden), text_of(kv), text_of(z.difference), small(z.difference.rms), small(z.kl_mean),
                fmt::format("{} of {}", z.same_first_choice, z.rows), greedy_text(c.greedy)});
   }
   return table.text(style, "  ");
@@ -183,15 +183,17 @@ bool VerifyReport::passed() const {
 }
 
 std::string verify_text(const VerifyReport& report, const Style& style) {
-  std::string out = fmt::format("model      {} ({}; {})\nengine     {}\nreference  {}{}\n", report.model,
-                                report.format, report.dtypes, report.engine, report.reference,
-                                report.against.empty() ? "" : ", weights of " + report.against);
-  out += report.tokenizer.empty() ? "tokenizer  none: prompts are random ids\n"
+  std::string out =
+      fmt::format("model      {} ({}; {})\nengine     {}\nreference  {}{}\n", terminal_safe(report.model),
+                  report.format, report.dtypes, report.engine, report.reference,
+                  report.against.empty() ? "" : ", weights of " + report.against);
+  out += report.tokenizer.empty() ? "tokenizer  none: nothing to check\n"
                                   : checks_text(report.tokenizer, "tokenizer", style);
   out += checks_text(report.template_checks, "template", style);
   out += fmt::format(
       "tensors    ok      {} consumed, each of the shape that the model needs; {} skipped with a reason\n",
       report.tensors, report.skipped_tensors);
+  if (!report.window_note.empty()) out += "windows    " + report.window_note + "\n";
   if (report.prompts.empty()) {
     out += "\nthe model was not run: what comes before failed\n";
   } else {
@@ -201,12 +203,18 @@ std::string verify_text(const VerifyReport& report, const Style& style) {
   if (!report.mutations.empty()) out += "\n" + mutations_text(report, style);
   const std::vector<std::string> failures = report.failures();
   out += "\n";
-  for (const std::string& failure : failures) out += fmt::format("{}  {}\n", style.red("FAILED"), failure);
+  for (const std::string& failure : failures)
+    out += fmt::format("{}  {}\n", style.red("FAILED"), terminal_safe(failure));
   if (failures.empty()) {
     const Tolerances& t = report.tolerances;
-    const std::string bound = t.logits > 0    ? fmt::format("every difference within {:.0e}", t.logits)
-                              : t.mean_kl > 0 ? fmt::format("mean KL within {:.0e} nats", t.mean_kl)
-                                              : "stated, not judged";
+    double worst_kl = 0;
+    for (const PromptResult& prompt : report.prompts) {
+      worst_kl = std::max(worst_kl, prompt.comparison.logits.kl_mean);
+    }
+    const std::string bound = t.logits > 0 ? fmt::format("every difference within {:.2g}", t.logits)
+                              : t.mean_kl > 0
+                                  ? fmt::format("mean KL {:.2g} nats, within {:.2g}", worst_kl, t.mean_kl)
+                                  : fmt::format("mean KL {:.2g} nats: stated, not judged", worst_kl);
     out += fmt::format("{}  {}; {}\n", style.bold("PASSED"), bound, seconds_text(report.seconds));
   }
   return out;
@@ -234,6 +242,7 @@ json::object verify_json(const VerifyReport& report) {
           {"template", checks_json(report.template_checks)},
           {"tensors", report.tensors},
           {"skipped_tensors", report.skipped_tensors},
+          {"window_note", report.window_note},
           {"prompts", std::move(prompts)},
           {"mutations", std::move(mutants)},
           {"failures", std::move(failures)},

@@ -20,6 +20,7 @@ struct VerifyReport {
   std::vector<TokenizerCheck> tokenizer;  // empty: the model has none
   std::vector<TokenizerCheck> template_checks;
   int64_t tensors = 0, skipped_tensors = 0;
+  std::string window_note;  // when no prompt reaches past the window: that this was not checked
   std::vector<std::string> prompt_names;
   std::vector<int64_t> prompt_tokens;
   std::vector<PromptResult> prompts;

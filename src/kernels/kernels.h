@@ -21,7 +21,8 @@ constexpr int64_t kBlock =
     32;  // positions of one KV page: the constant attention block, anchored at absolute positions
 
 // Rows of activations as integers: x = scale * q, q = 128 * hi + lo in two terms (|q| <= 16256: 15 bits) or q
-// = hi in one (|q| <= 127), a scale for every 32 neighbours: the greatest of them has the greatest |q|.
+// = hi in one (|q| <= 127), a scale for every 32 neighbours: the greatest of them has the greatest |q|. A group with a number that
+// is not finite becomes zeros under a scale that is NaN: what is multiplied with it is NaN too.
 // Rounded to nearest, ties to even.
 constexpr int64_t kQuantGroup = 32, kSumGroup = 16;
 struct QuantisedRows {

@@ -83,14 +83,32 @@ void matmul(const Panels& w, int64_t first, int64_t last, const float* x, int64_
   }
 }
 
+// A group of zeros under the given scale.
+void put_nothing(const QuantisedRows& to, int64_t first, float scale) {
+  to.scales[first / kQuantGroup] = scale;
+  std::fill_n(to.hi + first, kQuantGroup, int8_t{0});
+  if (to.lo) std::fill_n(to.lo + first, kQuantGroup, int8_t{0});
+  std::fill_n(to.sums + first / kSumGroup, kQuantGroup / kSumGroup, 0);
+}
+
 void quantise(const float* x, int64_t n, const QuantisedRows& to) {
   const float greatest_q = to.lo ? 16256.0f : 127.0f;
   for (int64_t i = 0; i < n; i += kQuantGroup) {
-    float greatest = 0;
-    for (int64_t j = i; j < i + kQuantGroup; j++) greatest = larger(std::fabs(x[j]), greatest);
-    const bool nothing = greatest < 1e-30f;  // its inverse would not be finite
-    const float inverse = nothing ? 0.0f : greatest_q / greatest;
-    to.scales[i / kQuantGroup] = nothing ? 0.0f : greatest / greatest_q;
+    float greatest = 0, poison = 0;  // poison: 0, or NaN where a number is not finite
+    for (int64_t j = i; j < i + kQuantGroup; j++) {
+      greatest = larger(std::fabs(x[j]), greatest);
+      poison += x[j] * 0.0f;
+    }
+    if (!(poison == 0)) {
+      put_nothing(to, i, std::numeric_limits<float>::quiet_NaN());
+      continue;
+    }
+    if (greatest < 1e-30f) {  // its inverse would not be finite
+      put_nothing(to, i, 0.0f);
+      continue;
+    }
+    const float inverse = greatest_q / greatest;
+    to.scales[i / kQuantGroup] = greatest / greatest_q;
     for (int64_t j = i; j < i + kQuantGroup; j += kSumGroup) {
       int32_t sum = 0;
       for (int64_t l = j; l < j + kSumGroup; l++) {

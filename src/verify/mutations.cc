@@ -67,7 +67,11 @@ Result change_spec(const ModelSpec& spec, const TensorSource& source, const std:
                    const std::function<bool(ModelSpec&)>& change) {
   ModelSpec changed = spec;
   if (!change(changed)) return std::nullopt;
-  changed.validate();
+  try {
+    changed.validate();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
   return Mutant{changed, std::make_shared<Patched>(source), what};
 }
 

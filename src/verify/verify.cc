@@ -69,7 +69,9 @@ MutationResult try_mutation(const Mutation& mutation, const ModelSpec& spec, con
       result.detail = first_failure(compare(spec, got, expected), tolerances);
       if (!result.detail.empty()) return result;
     }
-  } catch (const Error& error) {  // an engine that refuses the damage caught it too
+  } catch (
+      const Error& error) {  // an engine that refuses the damage caught it too; one that lacks memory did not
+    if (error.code() != ErrorCode::data && error.code() != ErrorCode::usage) throw;
     result.detail = error.what();
     return result;
   }

@@ -106,6 +106,23 @@ TEST(Arithmetic, IsNamedInTheModeAndRefusedWhenUnknown) {
   expect_error([] { arithmetic_from_name("a4"); }, ErrorCode::usage, "expected f32, a16 or a8, got \"a4\"");
 }
 
+TEST(Arithmetic, ActivationsThatOverflowAreNamedWithTheirLayerInEveryMode) {
+  const Checkpoint checkpoint = open_golden_gguf("llama-tiny-Q8_0");
+  PatchedTensors tensors(*checkpoint.tensors);
+  tensors.fill({TensorKind::ffn_norm, 1}, 3e38F);
+  const Tokens tokens = tokens_of(golden_case_of_gguf("llama-tiny-Q8_0"));
+  for (const Arithmetic arithmetic : {Arithmetic::f32, Arithmetic::a16, Arithmetic::a8}) {
+    Engine engine(checkpoint.spec, tensors, {.threads = 1, .arithmetic = arithmetic});
+    const Feed feed{engine.open(), tokens};
+    expect_error(
+        [&] {
+          engine.forward({&feed, 1}, [](size_t, int64_t, std::span<const float>) {});
+        },
+        ErrorCode::data, "layer 1: the hidden state of sequence 0, position 0 is not finite",
+        arithmetic_name(arithmetic));
+  }
+}
+
 TEST(Arithmetic, FloatWeightsDoNotCare) {
   const Checkpoint checkpoint = open_golden_model("gemma4-26b-tiny");
   const Tokens tokens = tokens_of(golden_case("gemma4-26b-tiny"));

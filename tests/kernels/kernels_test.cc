@@ -229,6 +229,31 @@ TEST(QuantisedActivations, EveryIsaGivesTheScalarIntegers) {
   }
 }
 
+// Wherever in its group the bad number is, the group's scale says so on every ISA, and so does every product.
+TEST(QuantisedActivations, WhatIsNotFiniteStaysSo) {
+  const Packed p = pack(random_weight(DType::q4_0, 16, 256).view);
+  std::vector<const Kernels*> tables = fast_isas();
+  tables.push_back(&scalar::kTable);
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                          -std::numeric_limits<float>::infinity()}) {
+    for (const size_t at : {64u, 79u, 80u, 95u}) {
+      std::vector<float> x = normals(256, 5);
+      x[at] = bad;
+      for (const Kernels* k : tables) {
+        for (const bool two : {false, true}) {
+          const Rows rows = quantise_rows(*k, x, 1, 256, two);
+          EXPECT_TRUE(std::isnan(rows.scales[2])) << k->name << ", element " << at;
+          EXPECT_TRUE(std::isfinite(rows.scales[1]) && std::isfinite(rows.scales[3]));
+          EXPECT_EQ(rows.sums[4], 0);
+          std::vector<float> y(16);
+          k->matmul_quantised(p.panels, 0, 1, rows.view, 1, y.data(), 16);
+          EXPECT_TRUE(std::all_of(y.begin(), y.end(), [](float v) { return std::isnan(v); })) << k->name;
+        }
+      }
+    }
+  }
+}
+
 TEST(QuantisedActivations, LieWithinHalfAStepAndTheirSumsAreExact) {
   const std::vector<float> x = activations(1, 704);
   for (const bool two : {false, true}) {

@@ -56,12 +56,43 @@ TEST(VerifyCommand, TakesPromptsOfTheUser) {
   EXPECT_EQ(prompts[1].at("tokens").to_number<int>(), 3);
   EXPECT_EQ(prompts[1].at("greedy").at("steps").to_number<int>(), 4);
 
-  program.folder().write("bad.jsonl", std::string_view("{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"));
-  expect_refusal(program.run({"verify", gguf("llama-tiny-F32"), "--prompts", "bad.jsonl"}), 1,
-                 "bad.jsonl:2: unknown field \"txt\"");
+  const std::pair<const char*, const char*> refusals[] = {
+      {R"({"txt": "b"})", "bad.jsonl:2.txt"},
+      {"[1]", "bad.jsonl:2: expected an object"},
+      {R"({"text": "a", "ids": [1]})",
+       "bad.jsonl:2: expected one of \"text\", \"ids\" and \"messages\", got 2"},
+      {R"({"name": "x"})", "bad.jsonl:2: expected one of \"text\", \"ids\" and \"messages\", got 0"},
+      {R"({"ids": 5})", "bad.jsonl:2.ids: expected an array"},
+      {R"({"ids": [1, 99999999999]})", "bad.jsonl:2.ids[1]: expected a token id, got a number (99999999999)"},
+      {R"({"messages": [{"role": "user"}]})", "bad.jsonl:2.messages[0].content"},
+      {R"({"text": )", "bad.jsonl:2"},
+  };
+  for (const auto& [line, message] : refusals) {
+    program.folder().write("bad.jsonl", std::string_view(std::string("{\"text\": \"a\"}\n") + line + "\n"));
+    expect_refusal(program.run({"verify", gguf("llama-tiny-F32"), "--prompts", "bad.jsonl"}), 1, message);
+  }
   program.folder().write("outside.jsonl", std::string_view("{\"ids\": [2, 99999]}\n"));
   expect_refusal(program.run({"verify", gguf("llama-tiny-F32"), "--prompts", "outside.jsonl"}), 2,
                  "token 1 is 99999, outside the vocabulary of 320");
+}
+
+TEST(VerifyCommand, SaysWhenNoPromptReachesPastTheWindow) {
+  const Program program;
+  const json::object report = program.json({"verify", gguf("gemma3-tiny-F32"), "--json"});
+  EXPECT_EQ(report.at("window_note").as_string(), "");
+  program.folder().write("short.txt", std::string_view("a\n"));
+  const json::object unchecked =
+      program.json({"verify", gguf("gemma3-tiny-F32"), "--prompts", "short.txt", "--json"});
+  EXPECT_EQ(unchecked.at("window_note").as_string().find("not checked: a window of "), 0u);
+}
+
+TEST(VerifyCommand, RefusesFlagsThatCannotBeObeyed) {
+  const Program program;
+  expect_refusal(program.run({"verify", gguf("llama-tiny-F32"), "--context", "40"}), 1,
+                 "positions with those decoded, the context holds 40");
+  expect_refusal(
+      program.run({"verify", gguf("llama-tiny-Q8_0"), "--self-test", "--against", gguf("llama-tiny-F32")}), 2,
+      "--self-test and --against");
 }
 
 TEST(VerifyCommand, StatesWhatQuantisationCosts) {

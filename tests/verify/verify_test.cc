@@ -117,6 +117,19 @@ TEST(VerifyMutations, OneThatDamagesNothingIsReportedAsMissed) {
   EXPECT_EQ(result.outcome, MutationOutcome::missed);
 }
 
+TEST(VerifyMutations, AnEngineThatLacksRoomDidNotCatchAnything) {
+  const Checkpoint checkpoint = open_golden_model("llama-tiny");
+  const Healthy healthy = verify_model(checkpoint);
+  EngineOptions small = options();
+  small.context = 4;
+  expect_error(
+      [&] {
+        try_mutation(mutations().back(), checkpoint.spec, *checkpoint.tensors, small, healthy.prompts,
+                     healthy.results, tolerances_of(DType::f32, Arithmetic::f32));
+      },
+      ErrorCode::limit, "");
+}
+
 TEST(VerifyMutations, SaysWhatAModelLacks) {
   const Checkpoint checkpoint = open_golden_model("llama-tiny");
   const MutationResult result = damage(mutations().front(), checkpoint, verify_model(checkpoint));
@@ -176,6 +189,13 @@ TEST(VerifyFailure, ATokenMayDifferOnlyOverATie) {
   comparison.greedy.gap = comparison.greedy.worst_gap = 0.5;
   EXPECT_EQ(first_failure(comparison, tolerances_of(DType::f32, Arithmetic::f32)),
             "greedy text: parts at step 2 over a gap of 0.5");
+}
+
+TEST(VerifyFailure, ANaNIsNamedEvenWhereNothingElseIsJudged) {
+  Comparison comparison;
+  comparison.layers.resize(2);
+  comparison.layers[1].hidden = {0, 0, 5, false};
+  EXPECT_EQ(first_failure(comparison, Tolerances{}), "layer 1, hidden state: NaN or infinite at position 5");
 }
 
 TEST(VerifyFailure, LossyKvIsHeldToADivergence) {
