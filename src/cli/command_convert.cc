@@ -17,6 +17,7 @@
 #include "cli/model_path.h"
 #include "cli/suggest.h"
 #include "cli/terminal.h"
+#include "formats/atomic_file.h"
 
 namespace lapidary {
 namespace {
@@ -24,6 +25,8 @@ namespace {
 constexpr const char* kConvertExamples =
     R"(OUT is a GGUF file when its name ends in .gguf, else a Hugging Face folder. Without --type every tensor keeps its number format
 as far as OUT has it. Nothing is seen under OUT until all is written; what a killed run leaves beside it, the next run removes.
+--force replaces a file, whatever it holds, by a GGUF file, and a folder by a folder: all that was in the folder is deleted. It never
+replaces a folder by a file or a file by a folder, nor a folder without config.json or with anything that no conversion writes.
 
 Types: F32, F16, BF16, and for GGUF Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, with llama.cpp's choice of tensors.
 
@@ -72,16 +75,31 @@ int64_t size_of(const std::string& text) {
   return number * factor;
 }
 
+// What --force, or the lack of it, would come to. A dry run tells; any other refuses before it begins.
+std::optional<std::string> target_note(const ConvertFlags& flags, ModelFormat format) {
+  std::filesystem::path target;
+  try {
+    target = checked_target(flags.out, format, flags.force);
+  } catch (const Error& error) {
+    if (!flags.dry_run) throw;
+    return fmt::format("without --dry-run this would be refused: {}", error.what());
+  }
+  const auto there = type_at(target);
+  if (there == std::filesystem::file_type::not_found) return {};
+  return there == std::filesystem::file_type::regular
+             ? fmt::format("{} is replaced", target.string())
+             : fmt::format("{} is replaced, with all that it holds", target.string());
+}
+
 ConvertOutcome write_model(const Checkpoint& source, const ConvertPlan& plan, TextConversion text,
-                           const ConvertFlags& flags, int threads) {
+                           const ConvertFlags& flags, int64_t shard_bytes, int threads) {
   Progress progress("converting");
   const InterruptScope interrupts(true);
   const auto show = [&](int64_t done, int64_t total) {
     if (InterruptScope::requested()) throw Interrupted{};
     progress.show(done, total, true);
   };
-  const int64_t shard = flags.shard_size.empty() ? 0 : size_of(flags.shard_size);
-  const ConvertTarget target{flags.out, flags.force, shard, threads, show};
+  const ConvertTarget target{flags.out, flags.force, shard_bytes, threads, show};
   return plan.format == ModelFormat::gguf ? write_gguf_model(source, plan, std::move(text.text), target)
                                           : write_hf_model(source, plan, text.text, target);
 }
@@ -91,6 +109,8 @@ int run_convert(const ConvertFlags& flags) {
   const ConvertOptions options{format_of(flags), mix_of(flags.type), flags.allow_requantize};
   ensure(flags.shard_size.empty() || options.format == ModelFormat::hf, ErrorCode::usage,
          "--shard-size is for model folders; a GGUF file is one file");
+  const int64_t shard_bytes = flags.shard_size.empty() ? 0 : size_of(flags.shard_size);
+  const std::optional<std::string> replaced = target_note(flags, options.format);
   const Checkpoint source = open_checkpoint(resolve_model(flags.model, false));
   const ConvertPlan plan = plan_conversion(source, options);
   TextConversion text = convert_text(source, options.format);
@@ -99,10 +119,11 @@ int run_convert(const ConvertFlags& flags) {
   report.plan = &plan;
   report.target = flags.out;
   report.notes = text.notes;
+  if (replaced) report.notes.push_back(*replaced);
   report.threads = flags.threads != 0 ? flags.threads : usable_cores();
   for (std::string& note : target_notes(source, plan)) report.notes.push_back(std::move(note));
   if (!flags.dry_run) {
-    report.outcome = write_model(source, plan, std::move(text), flags, report.threads);
+    report.outcome = write_model(source, plan, std::move(text), flags, shard_bytes, report.threads);
     report.written = true;
   }
   report.seconds = now_seconds() - start;
@@ -124,16 +145,20 @@ void add_convert_command(CLI::App& program, Action& action) {
   command->footer(kConvertExamples);
   command->add_option("MODEL", flags->model, "Model: folder, GGUF file or name in the cache")->required();
   command->add_option("OUT", flags->out, "GGUF file or folder to write")->required();
-  command->add_option("--type", flags->type, "Number format of the weights (default: as they are)");
+  command->add_option("--type", flags->type, "Number format of the weights (default: as they are)")
+      ->check(not_empty());
   command->add_option("--format", flags->format, "gguf or hf (default: from the name of OUT)")
       ->check(CLI::IsMember({"gguf", "hf"}));
-  command->add_option("--shard-size", flags->shard_size,
-                      "Largest weight file of a folder, such as 5GB (default: one file)");
+  command
+      ->add_option("--shard-size", flags->shard_size,
+                   "Largest weight file of a folder, such as 5GB (default: one file)")
+      ->check(not_empty());
   command
       ->add_option("--threads", flags->threads, "Threads (default: physical cores that this process may use)")
       ->check(between(1, 1024));
   command->add_flag("--allow-requantize", flags->allow_requantize, "Quantise what is quantised already");
-  command->add_flag("--force", flags->force, "Replace OUT");
+  command->add_flag("--force", flags->force,
+                    "Replace OUT: a file by a file, or a folder and all that it holds by a folder");
   command->add_flag("--dry-run", flags->dry_run, "Show every tensor and its type; write nothing");
   command->add_flag("--json", flags->json, "One JSON object");
   command->callback([flags, &action] {

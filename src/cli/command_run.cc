@@ -87,7 +87,16 @@ boost::json::object answer_json(const Runner& runner, const Answer& answer) {
           {"numeric_mode", stats.numeric_mode}};
 }
 
-// Files are opened before the weights are loaded: a mistake in their names shows up at once.
+void save_answer(Runner& runner, const Answer& answer, AtomicFile& file) {
+  if (runner.conversation) {
+    if (answer.ids.empty() && answer.finish == Finish::interrupted) runner.conversation->drop_last();
+    else runner.conversation->add_answer(answer.content, answer.reasoning, answer.calls);
+  }
+  save_state(runner, file);
+}
+
+// Files are opened before the weights are loaded: a mistake in their names shows up at once. The state is
+// saved last: a full disk does not cost the answer.
 int run_once(Runner& runner, const RunFlags& flags) {
   const std::string text = prompt_text(flags);
   ensure(!text.empty(), ErrorCode::usage, "the prompt is empty");
@@ -104,13 +113,6 @@ int run_once(Runner& runner, const RunFlags& flags) {
   if (!loaded) load(runner, flags);
   const InterruptScope interrupts(true);
   const Answer answer = answer_with(runner, prompt, !flags.json);
-  if (saved) {
-    if (runner.conversation) {
-      if (answer.ids.empty() && answer.finish == Finish::interrupted) runner.conversation->drop_last();
-      else runner.conversation->add_answer(answer.content, answer.reasoning, answer.calls);
-    }
-    save_state(runner, *saved);
-  }
   if (flags.json) write_out(boost::json::serialize(answer_json(runner, answer)) + "\n");
   const Style style = Style::for_fd(STDERR_FILENO);
   if (loaded && !answer.cache.whole())
@@ -122,6 +124,7 @@ int run_once(Runner& runner, const RunFlags& flags) {
         style.dim(answer.reason == "-n" ? "[cut: -n allows more tokens]" : "[cut: the context is full]") +
         "\n");
   }
+  if (saved) save_answer(runner, answer, *saved);
   return answer.finish == Finish::interrupted ? kExitInterrupted : kExitOk;
 }
 
@@ -158,10 +161,14 @@ void add_text_flags(CLI::App& command, RunFlags& flags) {
           "--no-think", [&flags] { flags.chat.think = false; },
           "Switch it off (default: as the template does by itself)")
       ->excludes(think);
-  command.add_option("--chat-template", flags.chat.template_file,
-                     "Jinja file to use in place of the model's own template");
-  command.add_option("--tools", flags.chat.tools_file,
-                     "JSON file with the tools that the model may call; its calls are reported, not run");
+  command
+      .add_option("--chat-template", flags.chat.template_file,
+                  "Jinja file to use in place of the model's own template")
+      ->check(not_empty());
+  command
+      .add_option("--tools", flags.chat.tools_file,
+                  "JSON file with the tools that the model may call; its calls are reported, not run")
+      ->check(not_empty());
   command
       .add_option("-n,--max-tokens", flags.max_tokens,
                   "At most this many new tokens; 0: until the model stops (default 1024)")
@@ -170,10 +177,14 @@ void add_text_flags(CLI::App& command, RunFlags& flags) {
       ->allow_extra_args(false);
   command.add_flag("--ignore-eos", flags.ignore_eos, "Go on past the model's stop tokens");
   command.add_flag("--show-special", flags.show_special, "Print special tokens too");
-  command.add_option("--save-state", flags.save_state,
-                     "Write the KV cache (and the messages of a chat) to this file at the end");
-  command.add_option("--load-state", flags.load_state,
-                     "Go on from such a file: what the prompt shares with it is not computed again");
+  command
+      .add_option("--save-state", flags.save_state,
+                  "Write the KV cache (and the messages of a chat) to this file at the end")
+      ->check(not_empty());
+  command
+      .add_option("--load-state", flags.load_state,
+                  "Go on from such a file: what the prompt shares with it is not computed again")
+      ->check(not_empty());
   command
       .add_option("--keep-behind", flags.engine.keep_behind,
                   "Positions kept behind each window, to go back to without computing again (default 1024)")

@@ -104,6 +104,11 @@ void Conversation::reset() {
   if (!flags_.system.empty()) add("system", flags_.system);
 }
 
+void Conversation::restart(const std::string& system) {
+  flags_.system = system;
+  reset();
+}
+
 bool Conversation::drop_turn() {
   size_t last = messages_.size();
   while (last > 0 && messages_[last - 1].role != "user") last--;

@@ -42,9 +42,10 @@ class Conversation {
   // What the model said: content, and what the template may need of its thoughts and calls.
   void add_answer(const std::string& content, const std::string& reasoning,
                   const std::vector<ToolCall>& calls);
-  void drop_last();  // an answer that failed must not leave its question behind
-  void reset();      // back to the system message
-  bool drop_turn();  // the last question and what follows it; false when there is none
+  void drop_last();                         // an answer that failed must not leave its question behind
+  void reset();                             // back to the system message
+  void restart(const std::string& system);  // with this system message from now on; empty: none
+  bool drop_turn();                         // the last question and what follows it; false when there is none
   // Takes the last answer back and returns it; nothing when the last message is none.
   std::optional<Message> take_answer();
   void put_back(Message message) { messages_.push_back(std::move(message)); }

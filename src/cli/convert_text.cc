@@ -79,6 +79,7 @@ class Converter {
 
   void gguf_to_gguf() {
     for (const auto& [key, value] : source_.text.gguf->metadata) {
+      if (key == gguf_key::alignment) continue;  // of the source's layout; the new file has its own
       if (starts_with(key, "general.") || starts_with(key, gguf_key::tokenizer_prefix))
         out_.text.metadata.put(key, value);
     }

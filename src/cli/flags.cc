@@ -17,6 +17,13 @@ CLI::Validator between(int64_t least, int64_t most) {
   return CLI::Validator(check, "");
 }
 
+CLI::Validator not_empty() {
+  const auto check = [](const std::string& text) -> std::string {
+    return text.empty() ? "the value is empty" : "";
+  };
+  return CLI::Validator(check, "");
+}
+
 CLI::Validator unsigned_number() {
   const auto check = [](const std::string& text) -> std::string {
     const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;

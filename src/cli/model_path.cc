@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/quote.h"
 #include "cli/suggest.h"
+#include "formats/atomic_file.h"
 
 namespace lapidary {
 namespace fs = std::filesystem;
@@ -132,13 +133,13 @@ std::vector<std::string> cached_models(const fs::path& cache) {
 
 fs::path resolve_model(const std::string& model, bool config_alone) {
   ensure(!model.empty(), ErrorCode::usage, "MODEL is empty");
-  if (fs::exists(model)) return resolve_existing(model, config_alone);
+  if (type_at(model) != fs::file_type::not_found) return resolve_existing(model, config_alone);
   const fs::path path(model), cache = model_cache();
   if (path.has_parent_path()) {
     fail(ErrorCode::not_found, "no such file or folder: {}", lapidary::quoted(model));
   }
   for (const fs::path& candidate : {cache / model, cache / (model + ".gguf")}) {
-    if (fs::exists(candidate)) return resolve_existing(candidate, config_alone);
+    if (type_at(candidate) != fs::file_type::not_found) return resolve_existing(candidate, config_alone);
   }
   fail_unknown(model, cache);
 }

@@ -119,9 +119,8 @@ class Repl {
       write_out("/system belongs to a chat; --raw has none\n");
       return;
     }
-    ChatFlags chat = flags_.chat;
-    chat.system = text;
-    runner_.conversation.emplace(runner_.model.checkpoint, runner_.model.tokenizer, chat);
+    // The template and the tools stay those that were read at the beginning: their files may be gone.
+    runner_.conversation->restart(text);
     forget();
   }
 

@@ -38,11 +38,21 @@ void set_stops(Runner& runner, const RunFlags& flags) {
 
 constexpr size_t kMaxGrammarFile = size_t{64} << 20;  // the limits of grammars themselves are lower
 
-// --json-schema takes a file or the schema itself.
+// --json-schema takes a file or the schema itself. What JSON can begin with is JSON: a file of such a name
+// is to be had as ./NAME.
 std::string schema_text(const std::string& argument) {
-  const size_t first = argument.find_first_not_of(" \t\r\n");
-  const bool literal = first != std::string::npos && argument[first] == '{';
-  return literal ? argument : read_text_file(argument, kMaxGrammarFile);
+  constexpr const char* kBlanks = " \t\r\n";
+  const size_t first = argument.find_first_not_of(kBlanks);
+  ensure(first != std::string::npos, ErrorCode::usage,
+         "--json-schema: expected a schema or a file that holds one, got {}",
+         argument.empty() ? "nothing" : "blanks alone");
+  const std::string word = argument.substr(first, argument.find_last_not_of(kBlanks) + 1 - first);
+  if (word.front() == '{' || word.front() == '[' || word == "true" || word == "false") return argument;
+  try {
+    return read_text_file(argument, kMaxGrammarFile);
+  } catch (const Error& error) {
+    fail(error.code(), "--json-schema: neither JSON nor a file that can be read: {}", error.what());
+  }
 }
 
 void set_grammar(Runner& runner, const RunFlags& flags) {

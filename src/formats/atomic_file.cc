@@ -26,6 +26,15 @@ fs::path without_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+// A target gets its name by a rename, which neither "" nor "." nor ".." can be the end of.
+void check_name(const fs::path& path, const char* kind) {
+  ensure(!path.empty(), ErrorCode::usage, "expected the name of a {} to write, got an empty one", kind);
+  const fs::path last = path.filename();
+  ensure(last != "." && last != "..", ErrorCode::usage,
+         "{}: expected the name of a {} to write, got one that ends in \"{}\"", path.string(), kind,
+         last.string());
+}
+
 constexpr std::string_view kSuffix = ".tmp";
 
 std::string temporary_start(const fs::path& path) {
@@ -62,15 +71,15 @@ void remove_leftovers(const fs::path& path) {
   }
 }
 
-// Holds the lock of a new temporary; false when another writer took it for a leftover in between. File
+// Holds the lock of a new temporary; false only when another writer took it for a leftover in between. File
 // systems without locks are written to as well, only that nobody cleans up there.
 bool lock_fresh(const Descriptor& file, const std::string& name) {
   while (::flock(file.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return true;
   }
   struct stat status, named;
-  return ::fstat(file.get(), &status) == 0 && ::stat(name.c_str(), &named) == 0 &&
-         status.st_ino == named.st_ino;
+  if (::stat(name.c_str(), &named) != 0) return errno != ENOENT;
+  return ::fstat(file.get(), &status) != 0 || status.st_ino == named.st_ino;
 }
 
 void flush_folder(const fs::path& folder) {
@@ -87,7 +96,21 @@ bool is_filled(const fs::path& path) {
 
 }  // namespace
 
+fs::file_type type_at(const fs::path& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  if (type == fs::file_type::none) fail_errno(path.string(), "look at", error.value());
+  return type;
+}
+
 AtomicFile::AtomicFile(const fs::path& path) : path_(path) {
+  check_name(path_, "file");
+  ensure(path_.has_filename(), ErrorCode::usage,
+         "{}: expected the name of a file to write, got one that ends in a slash", path_.string());
+  const fs::file_type there = type_at(path_);
+  ensure(there == fs::file_type::not_found || there == fs::file_type::regular, ErrorCode::io,
+         "{}: expected a file or nothing there, got {}", path_.string(),
+         there == fs::file_type::directory ? "a folder" : "what is neither a file nor a folder");
   remove_leftovers(path_);
   do {
     temporary_ = fresh_temporary(path_).string();
@@ -124,6 +147,11 @@ void AtomicFile::commit() {
 
 AtomicFolder::AtomicFolder(const fs::path& path, Existing existing)
     : path_(without_slash(path)), existing_(existing) {
+  check_name(path_, "folder");
+  const fs::file_type there = type_at(path_);
+  ensure(there == fs::file_type::not_found || there == fs::file_type::directory, ErrorCode::io,
+         "{}: expected a folder or nothing there, got {}", path_.string(),
+         there == fs::file_type::regular ? "a file" : "what is neither a file nor a folder");
   ensure(existing_ == Existing::replace || !is_filled(path_), ErrorCode::io,
          "{}: expected nothing there or an empty folder, got something that would be replaced",
          path_.string());
@@ -131,7 +159,12 @@ AtomicFolder::AtomicFolder(const fs::path& path, Existing existing)
   do {
     temporary_ = fresh_temporary(path_);
     if (::mkdir(temporary_.c_str(), 0777) != 0) fail_errno(path_.string(), "create", errno);
-    lock_ = Descriptor(::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const int opened = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = errno;
+    lock_ = Descriptor(opened);
+    if (opened < 0) {
+      if (::rmdir(temporary_.c_str()) != 0 && errno == ENOENT) continue;  // taken for a leftover
+      fail_errno(path_.string(), "open the new folder beside", error);
+    }
   } while (lock_.get() < 0 || !lock_fresh(lock_, temporary_.string()));
 }
 

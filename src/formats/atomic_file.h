@@ -13,9 +13,14 @@
 
 namespace lapidary {
 
+// What bears this name, links followed; not_found too when a folder above it is missing. Error(io) when the
+// system does not tell.
+std::filesystem::file_type type_at(const std::filesystem::path& path);
+
 class AtomicFile {
  public:
-  // Error(not_found / io) naming the path when nothing can be created beside it.
+  // Error(usage) on what cannot name a file; Error(not_found / io) naming the path when what is there is no
+  // file, or nothing can be created beside it.
   explicit AtomicFile(const std::filesystem::path& path);
   ~AtomicFile();  // removes the temporary file unless committed
   AtomicFile(const AtomicFile&) = delete;
@@ -39,7 +44,8 @@ class AtomicFolder {
  public:
   enum class Existing { refuse, replace };  // a target that is there and not empty
 
-  // Error(io) naming the path when the target may not be replaced, or nothing can be created beside it.
+  // Error(usage) on what cannot name a folder; Error(io) naming the path when the target is no folder or may
+  // not be replaced, or nothing can be created beside it.
   AtomicFolder(const std::filesystem::path& path, Existing existing);
   ~AtomicFolder();  // removes the temporary folder unless committed
   AtomicFolder(const AtomicFolder&) = delete;

@@ -2,9 +2,12 @@
 
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <regex>
 
 #include "base/error.h"
+#include "base/quote.h"
 #include "formats/atomic_file.h"
 #include "formats/export_gguf.h"
 #include "formats/gguf_keys.h"
@@ -19,8 +22,12 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kQuantizationVersion = 2;  // of the block layouts
 
+fs::path parent_of(const fs::path& target) {
+  return target.has_parent_path() ? target.parent_path() : fs::path(".");
+}
+
 void check_room(const fs::path& target, int64_t needed) {
-  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  const fs::path folder = parent_of(target);
   struct statvfs disk;
   if (::statvfs(folder.c_str(), &disk) != 0) fail_errno(folder.string(), "look at the disk of", errno);
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
@@ -100,17 +107,37 @@ std::string hf_dtype_name(DType dtype) {
   return dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
 }
 
-// A folder is replaced only when it is a model and nothing but files: --force is no way to lose a home.
-void check_replaceable(const fs::path& folder) {
-  if (!fs::is_directory(folder) || fs::is_empty(folder)) return;
-  ensure(fs::exists(folder / hf_key::config_file), ErrorCode::usage,
+// The files that a conversion writes.
+bool is_model_file(const std::string& name) {
+  static const std::regex shard("model-[0-9]{5}-of-[0-9]{5}\\.safetensors");
+  const std::string_view known[] = {
+      hf_key::config_file,    hf_key::generation_file,       hf_key::weights_file, hf_key::index_file,
+      hf_key::tokenizer_file, hf_key::tokenizer_config_file, hf_key::template_file};
+  return std::find(std::begin(known), std::end(known), name) != std::end(known) ||
+         std::regex_match(name, shard);
+}
+
+// A folder is replaced only when a conversion could have written all of it: --force is no way to lose a home.
+void check_folder(const fs::path& folder, bool replace) {
+  std::error_code error;
+  fs::directory_iterator it(folder, error);
+  if (error) fail_errno(folder.string(), "read", error.value());
+  if (it == fs::directory_iterator()) return;
+  ensure(replace, ErrorCode::io,
+         "{}: expected nothing there or an empty folder, got a folder that would be replaced (--force does)",
+         folder.string());
+  ensure(type_at(folder / hf_key::config_file) == fs::file_type::regular, ErrorCode::usage,
          "{}: only a model folder can be replaced, and this one has no {}", folder.string(),
          hf_key::config_file);
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    ensure(!entry.is_directory(), ErrorCode::usage,
-           "{}: only a model folder can be replaced, and this one holds the folder {}", folder.string(),
-           entry.path().filename().string());
+  for (; it != fs::directory_iterator(); it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const bool is_folder = type_at(it->path()) == fs::file_type::directory;
+    ensure(
+        !is_folder && is_model_file(name), ErrorCode::usage,
+        "{}: only a model folder can be replaced, and this one holds the {} {}, which no conversion writes",
+        folder.string(), is_folder ? "folder" : "file", lapidary::quoted(name));
   }
+  if (error) fail_errno(folder.string(), "read", error.value());
 }
 
 std::vector<std::pair<std::string, std::string>> small_files(const Checkpoint& source,
@@ -124,6 +151,36 @@ std::vector<std::pair<std::string, std::string>> small_files(const Checkpoint& s
 }
 
 }  // namespace
+
+fs::path checked_target(const fs::path& path, ModelFormat format, bool replace) {
+  const bool file = format == ModelFormat::gguf;
+  ensure(!path.empty(), ErrorCode::usage, "expected the name of a {} to write, got an empty one",
+         file ? "file" : "folder");
+  ensure(!file || path.has_filename(), ErrorCode::usage,
+         "{}: expected the name of a file to write, got one that ends in a slash", path.string());
+  const fs::path target = path.has_filename() ? path : path.parent_path();
+  const fs::path parent = parent_of(target);
+  const fs::file_type above = type_at(parent), there = type_at(target);
+  ensure(above != fs::file_type::not_found, ErrorCode::not_found, "{}: no such folder, to write {} in",
+         parent.string(), target.filename().string());
+  ensure(above == fs::file_type::directory, ErrorCode::io, "{}: expected a folder to write {} in, got none",
+         parent.string(), target.filename().string());
+  if (there == fs::file_type::not_found) return target;
+  const fs::file_type wanted = file ? fs::file_type::regular : fs::file_type::directory;
+  ensure(there == wanted, ErrorCode::io, "{}: expected a {} or nothing there, got {}{}", target.string(),
+         file ? "file" : "folder",
+         there == fs::file_type::directory ? "a folder"
+         : there == fs::file_type::regular ? "a file"
+                                           : "what is neither a file nor a folder",
+         replace ? "; --force replaces a file by a file and a folder by a folder" : "");
+  if (!file) {
+    check_folder(target, replace);
+  } else {
+    ensure(replace, ErrorCode::io,
+           "{}: expected nothing there, got a file that would be replaced (--force does)", target.string());
+  }
+  return target;
+}
 
 std::vector<std::string> target_notes(const Checkpoint& source, const ConvertPlan& plan) {
   if (plan.format == ModelFormat::gguf) return export_gguf_spec(source.spec, source.family).notes;
@@ -147,11 +204,10 @@ ConvertOutcome write_gguf_model(const Checkpoint& source, const ConvertPlan& pla
   const size_t extra = entries.size();
   for (const PlannedTensor& tensor : plan.tensors) entries.push_back({tensor.name, tensor.to, tensor.shape});
   const GgufLayout layout = gguf_layout(metadata, entries);
-  ensure(target.replace || !fs::exists(target.path), ErrorCode::io,
-         "{}: expected nothing there, got a file that would be replaced (--force does)",
-         target.path.string());
-  check_room(target.path, layout.file_bytes);
-  AtomicFile file(target.path);
+  const fs::path path = checked_target(target.path, ModelFormat::gguf, target.replace);
+  check_gguf_layout(layout, entries, path.string());
+  check_room(path, layout.file_bytes);
+  AtomicFile file(path);
   file.write(layout.header);
   if (extra != 0) file.write(divisors);
   Writer writer(source, plan, target);
@@ -161,19 +217,19 @@ ConvertOutcome write_gguf_model(const Checkpoint& source, const ConvertPlan& pla
   }
   pad_to(file, layout.file_bytes);
   file.commit();
-  return {layout.file_bytes, {target.path.filename().string()}};
+  return {layout.file_bytes, {path.filename().string()}};
 }
 
 ConvertOutcome write_hf_model(const Checkpoint& source, const ConvertPlan& plan, const ConvertedText& text,
                               const ConvertTarget& target) {
   const auto files = small_files(source, plan, text);
   const std::vector<Shard> shards = cut_into_shards(plan, target.shard_bytes);
-  if (target.replace) check_replaceable(target.path);
+  const fs::path path = checked_target(target.path, ModelFormat::hf, target.replace);
   int64_t needed = plan.tensor_bytes + (int64_t{1} << 20);
   for (const auto& [name, contents] : files) needed += static_cast<int64_t>(contents.size());
-  AtomicFolder folder(target.path,
+  AtomicFolder folder(path,
                       target.replace ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse);
-  check_room(target.path, needed);
+  check_room(path, needed);
   ConvertOutcome out;
   const auto count = [&](const std::string& name, int64_t bytes) {
     out.files.push_back(name);

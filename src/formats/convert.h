@@ -29,6 +29,11 @@ struct ConvertTarget {
   FunctionRef<void(int64_t done, int64_t total)> progress;  // in bytes; may throw to stop
 };
 
+// The name to write, a slash at its end dropped. A file replaces a file, a folder one that holds nothing but
+// files that a conversion writes, and both only with `replace`; Error(usage / not_found / io) says what is
+// there instead.
+std::filesystem::path checked_target(const std::filesystem::path& path, ModelFormat format, bool replace);
+
 struct ConvertOutcome {
   int64_t bytes = 0;               // of all files written
   std::vector<std::string> files;  // names

@@ -32,6 +32,7 @@ inline constexpr std::string_view sliding_suffix = "_swa";
 
 inline constexpr std::string_view architecture = "general.architecture";
 inline constexpr std::string_view file_type = "general.file_type";
+inline constexpr std::string_view alignment = "general.alignment";  // of tensors in the file
 inline constexpr std::string_view quantization_version = "general.quantization_version";
 inline constexpr std::string_view tokenizer_prefix = "tokenizer.";
 inline constexpr std::string_view chat_template = "tokenizer.chat_template";

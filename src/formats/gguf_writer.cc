@@ -1,6 +1,10 @@
 #include "formats/gguf_writer.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -98,7 +102,53 @@ int64_t aligned(int64_t value) {
   return (value + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// As many bytes as the finished file has, the header in front; the rest takes address space alone.
+class Preview {
+ public:
+  explicit Preview(const GgufLayout& layout) : size_(static_cast<size_t>(layout.file_bytes)) {
+    memory_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    const size_t front = std::min(size_, (layout.header.size() + page - 1) / page * page);
+    ensure(memory_ != MAP_FAILED && ::mprotect(memory_, front, PROT_READ | PROT_WRITE) == 0, ErrorCode::limit,
+           "cannot map {} bytes of addresses to check the layout of the file", size_);
+    std::memcpy(memory_, layout.header.data(), layout.header.size());
+  }
+  ~Preview() { ::munmap(memory_, size_); }
+  Preview(const Preview&) = delete;
+  Preview& operator=(const Preview&) = delete;
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(memory_), size_}; }
+
+ private:
+  void* memory_ = nullptr;
+  size_t size_;
+};
+
+GgufFile read_back(std::span<const std::byte> bytes, const std::string& name) {
+  try {
+    return parse_gguf(bytes, name);
+  } catch (const Error& error) {
+    fail(ErrorCode::internal, "the file to be written could not be read: {}", error.what());
+  }
+}
+
 }  // namespace
+
+void check_gguf_layout(const GgufLayout& layout, std::span<const GgufEntry> tensors,
+                       const std::string& name) {
+  const Preview preview(layout);
+  const GgufFile file = read_back(preview.bytes(), name);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto it = file.tensors.find(tensors[i].name);
+    ensure(it != file.tensors.end(), ErrorCode::internal, "{}: tensor {} is not in the header to be written",
+           name, quoted(tensors[i].name));
+    const TensorView& view = it->second;
+    const int64_t at = view.bytes.data() - preview.bytes().data();
+    ensure(at == layout.offsets[i] && view.dtype == tensors[i].dtype && view.shape == tensors[i].shape,
+           ErrorCode::internal, "{}: tensor {}: expected {} {} at byte {}, the header says {} {} at {}", name,
+           quoted(tensors[i].name), dtype_name(tensors[i].dtype), shape_text(tensors[i].shape),
+           layout.offsets[i], dtype_name(view.dtype), shape_text(view.shape), at);
+  }
+}
 
 GgufLayout gguf_layout(const std::map<std::string, GgufValue, std::less<>>& metadata,
                        std::span<const GgufEntry> tensors) {

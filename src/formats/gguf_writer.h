@@ -57,4 +57,8 @@ struct GgufLayout {
 GgufLayout gguf_layout(const std::map<std::string, GgufValue, std::less<>>& metadata,
                        std::span<const GgufEntry> tensors);
 
+// Reads the header back as a reader of the finished file would, tensors' places included, before a weight is
+// written. Error(internal) naming the file and what comes out otherwise.
+void check_gguf_layout(const GgufLayout& layout, std::span<const GgufEntry> tensors, const std::string& name);
+
 }  // namespace lapidary

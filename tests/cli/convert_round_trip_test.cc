@@ -6,6 +6,7 @@
 #include "cli/convert_tool.h"
 #include "engine/harness.h"
 #include "formats/atomic_file.h"
+#include "support/bytes.h"
 #include "support/golden.h"
 #include "support/temp_dir.h"
 
@@ -133,6 +134,75 @@ TEST_P(GgufRoundTrip, IntoAnotherGguf) {
       EXPECT_TRUE(found->second.value == value.value) << key;
     }
   }
+}
+
+// The same file laid out with wider gaps.
+void write_aligned(const fs::path& from, const fs::path& to, uint32_t alignment) {
+  const MappedFile bytes(from);
+  const GgufFile file = parse_gguf(bytes.bytes(), from.string());
+  GgufBuilder builder;
+  builder.alignment(alignment);
+  const auto narrow = [](const auto& values, auto as) {
+    return std::vector<decltype(as)>(values.begin(), values.end());
+  };
+  for (const auto& entry : file.metadata) {
+    const std::string& key = entry.first;
+    std::visit(
+        [&](const auto& value) {
+          using T = std::decay_t<decltype(value)>;
+          if constexpr (std::is_same_v<T, int64_t>) {
+            builder.set(key, static_cast<uint32_t>(value));
+          } else if constexpr (std::is_same_v<T, double>) {
+            builder.set(key, static_cast<float>(value));
+          } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+            builder.set(key, narrow(value, int32_t{}));
+          } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+            builder.set(key, narrow(value, float{}));
+          } else if constexpr (std::is_same_v<T, std::vector<std::string_view>>) {
+            builder.set(key, narrow(value, std::string{}));
+          } else {
+            builder.set(key, value);
+          }
+        },
+        entry.second.value);
+  }
+  for (const auto& [name, view] : file.tensors) builder.tensor(name, view);
+  write_file_atomically(to, builder.finish());
+}
+
+TEST(ConvertGguf, IsFreeOfItsSourcesAlignment) {
+  for (const uint32_t alignment : {64u, 4096u}) {
+    SCOPED_TRACE(alignment);
+    const TempDir dir;
+    const fs::path source = dir.path() / "source.gguf", out = dir.path() / "out.gguf";
+    write_aligned(data_path("gguf/models/llama-tiny-Q5_1.gguf"), source, alignment);
+    const Checkpoint first = open_checkpoint(source);
+    ASSERT_EQ(first.text.gguf->get_int("general.alignment"), alignment);
+    convert(source, out);
+    const Checkpoint last = open_checkpoint(out);
+    EXPECT_FALSE(last.text.gguf->has("general.alignment"));
+    expect_same_spec(first.spec, last.spec);
+    expect_same_tensors(first, last);
+  }
+}
+
+// A layout that its own header contradicts is seen before the weights are written.
+TEST(GgufLayout, IsReadBack) {
+  const std::vector<GgufEntry> entries = {{"a", DType::f32, {3, 5}}, {"b", DType::f32, {7}}};
+  std::map<std::string, GgufValue, std::less<>> metadata;
+  metadata.insert_or_assign("general.architecture", GgufValue{std::string_view("llama")});
+  const GgufLayout sound = gguf_layout(metadata, entries);
+  EXPECT_NO_THROW(check_gguf_layout(sound, entries, "x.gguf"));
+  GgufLayout moved = sound;
+  moved.offsets[1] += 32;
+  expect_error([&] { check_gguf_layout(moved, entries, "x.gguf"); }, ErrorCode::internal,
+               "x.gguf: tensor \"b\": expected f32 [7] at byte");
+  GgufLayout cut = sound;
+  cut.file_bytes -= 32;
+  expect_error([&] { check_gguf_layout(cut, entries, "x.gguf"); }, ErrorCode::internal, "out of range");
+  metadata.insert_or_assign("general.alignment", GgufValue{int64_t{4096}});
+  expect_error([&] { check_gguf_layout(gguf_layout(metadata, entries), entries, "x.gguf"); },
+               ErrorCode::internal, "the file to be written could not be read: x.gguf: ");
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GgufRoundTrip, testing::ValuesIn(gguf_models()), name_of_model);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/json.hpp>
@@ -68,6 +69,16 @@ TEST(ConvertCommand, ShowsAPlanAndWritesNothing) {
   EXPECT_NE(outcome.out.find("blk.0.attn_q.weight"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("nothing written"), std::string::npos) << outcome.out;
   EXPECT_TRUE(names_in(program.folder().path()).empty());
+  // What would become of OUT is part of the plan.
+  program.folder().write("out.gguf", std::string_view("mine"));
+  std::vector<std::string> arguments = {"convert", model("llama-tiny"), "out.gguf", "--dry-run"};
+  EXPECT_NE(program.run(arguments).out.find("note: without --dry-run this would be refused: out.gguf: "
+                                            "expected nothing there, got a file"),
+            std::string::npos)
+      << program.run(arguments).out;
+  arguments.emplace_back("--force");
+  EXPECT_NE(program.run(arguments).out.find("note: out.gguf is replaced"), std::string::npos);
+  EXPECT_EQ(read_text_file(program.folder().path() / "out.gguf"), "mine");
 }
 
 TEST(ConvertCommand, RefusesInWords) {
@@ -81,8 +92,17 @@ TEST(ConvertCommand, RefusesInWords) {
   refused({model("llama-tiny"), "out.gguf", "--type", "float"}, 2, "--type: expected one of F32, F16, BF16");
   refused({model("llama-tiny"), "out", "--type", "Q8_0"}, 2, "a model folder holds floats");
   refused({model("llama-tiny"), "out", "--shard-size", "big"}, 2, "--shard-size: expected a size such as");
+  refused({model("llama-tiny"), "out", "--shard-size", "banana", "--dry-run"}, 2, "got \"banana\"");
+  refused({model("llama-tiny"), ""}, 2, "expected the name of a folder to write, got an empty one");
+  refused({model("llama-tiny"), "out/", "--format", "gguf"}, 2, "got one that ends in a slash");
+  refused({model("llama-tiny"), std::string(300, 'x')}, 1, "x: cannot look at: File name too long");
+  refused({model("llama-tiny"), std::string(300, 'x') + ".gguf"}, 1, "cannot look at: File name too long");
+  refused({model("llama-tiny"), "nodir/out"}, 1, "nodir: no such folder");
+  refused({model("llama-tiny"), "nodir/out/"}, 1, "nodir: no such folder");
+  refused({model("llama-tiny"), "nodir/out.gguf"}, 1, "nodir: no such folder");
   refused({model("llama-tiny"), "out.gguf", "--shard-size", "1GB"}, 2, "--shard-size is for model folders");
   refused({"absent", "out.gguf"}, 1, "absent");
+  refused({std::string(300, 'x'), "out.gguf"}, 1, "x: cannot look at: File name too long");
   refused({model("llama-tiny"), "no/such/folder/out.gguf"}, 1, "no/such/folder");
   refused({model("llama-tiny"), "no/such/folder/out"}, 1, "no/such/folder");
   refused({model("gemma3-tiny"), "out.gguf"}, 1, "layers[0].attention.scale");
@@ -101,13 +121,35 @@ TEST(ConvertCommand, ReplacesModelFoldersOnly) {
   expect_refusal(program.run({"convert", model("llama-tiny"), "home"}), 1, "home: expected nothing there");
   expect_refusal(program.run(forced), 2, "only a model folder can be replaced");
   program.folder().write("home/config.json", std::string_view("{}"));
-  fs::create_directories(home / "photos");
-  expect_refusal(program.run(forced), 2, "holds the folder photos");
+  expect_refusal(program.run(forced), 2, "holds the file \"letter.txt\"");
   EXPECT_TRUE(fs::exists(home / "letter.txt"));
+  fs::remove(home / "letter.txt");
+  fs::create_directories(home / "photos");
+  expect_refusal(program.run(forced), 2, "holds the folder \"photos\"");
   fs::remove(home / "photos");
+  program.folder().write("home/model-00001-of-00002.safetensors", std::string_view("old"));
   EXPECT_EQ(program.run(forced).exit_code, 0);
-  EXPECT_FALSE(fs::exists(home / "letter.txt"));
+  EXPECT_FALSE(fs::exists(home / "model-00001-of-00002.safetensors"));
   EXPECT_EQ(open_checkpoint(home).family, "llama");
+}
+
+TEST(ConvertCommand, ReplacesLikeByLikeOnly) {
+  const Program program;
+  program.folder().write("file", std::string_view("mine"));
+  program.folder().write("dir.gguf/config.json", std::string_view("{}"));
+  expect_refusal(program.run({"convert", model("llama-tiny"), "file", "--force"}), 1,
+                 "file: expected a folder or nothing there, got a file");
+  expect_refusal(program.run({"convert", model("llama-tiny"), "dir.gguf", "--force"}), 1,
+                 "dir.gguf: expected a file or nothing there, got a folder");
+  EXPECT_EQ(read_text_file(program.folder().path() / "file"), "mine");
+  EXPECT_EQ(names_in(program.folder().path() / "dir.gguf"), std::vector<std::string>{"config.json"});
+}
+
+TEST(ConvertCommand, TakesFolderNamesWithASlash) {
+  const Program program;
+  const Outcome outcome = program.run({"convert", model("llama-tiny"), "out/"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(open_checkpoint(program.folder().path() / "out").family, "llama");
 }
 
 TEST(ConvertCommand, NamesNumbersThatAreNone) {
@@ -206,54 +248,87 @@ std::string whole(const fs::path& path) {
   return read_text_file(fs::is_directory(path) ? path / "model.safetensors" : path);
 }
 
-// Killed twenty times at random moments: the target is what it was, or the whole new model.
+std::vector<std::string> temporaries_in(const fs::path& folder) {
+  std::vector<std::string> names = names_in(folder);
+  std::erase_if(names,
+                [](const std::string& name) { return !name.starts_with('.') || !name.ends_with(".tmp"); });
+  return names;
+}
+
+bool has_ended(int process) {
+  siginfo_t status{};
+  return ::waitid(P_PID, static_cast<id_t>(process), &status, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+         status.si_pid != 0;
+}
+
+// Runs until it has a temporary of its own, then kills it within `longest` seconds, at random. False: it was
+// through before it was seen.
+bool kill_while_writing(const Program& program, const std::vector<std::string>& command, double longest,
+                        std::mt19937& random) {
+  const fs::path& folder = program.folder().path();
+  const std::vector<std::string> left = temporaries_in(folder);
+  const TerminalSession session(program, {.arguments = command});
+  for (;;) {
+    const std::vector<std::string> now = temporaries_in(folder);
+    if (!now.empty() && now != left) break;
+    if (has_ended(session.process())) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  for (const std::string& name : left) EXPECT_FALSE(fs::exists(folder / name)) << "a leftover stayed";
+  std::this_thread::sleep_for(
+      std::chrono::duration<double>(std::uniform_real_distribution<double>(0, longest)(random)));
+  ::kill(session.process(), SIGKILL);
+  return true;
+}
+
+// Killed twenty times at random moments of writing: the target is what it was, or the whole new model, and
+// the next run removes what is left.
 class KilledConvert : public testing::TestWithParam<std::string> {};
 
 TEST_P(KilledConvert, LeavesTheOldOrTheNewModel) {
   const Program program;
-  const fs::path target = program.folder().path() / GetParam();
-  const bool folder = target.extension() != ".gguf";
-  const std::string type = folder ? "F32" : "Q6_K";
-  std::vector<std::string> command = {"convert", model("gemma4-e2b-wide"), GetParam(), "--type", type};
+  const fs::path folder = program.folder().path(), target = folder / GetParam();
+  const bool gguf = target.extension() == ".gguf";
+  std::vector<std::string> command = {"convert", model("gemma4-e2b-wide"), GetParam(), "--type",
+                                      gguf ? "Q6_K" : "F32"};
   const Outcome whole_run = program.run(command);
   ASSERT_EQ(whole_run.exit_code, 0) << whole_run.err;
   const std::string made = whole(target);
   fs::remove_all(target);
   command.emplace_back("--force");
-  std::mt19937 random(folder ? 1 : 2);
-  int finished = 0, stopped = 0;
-  double longest = 1.1 * whole_run.seconds;
+  std::mt19937 random(gguf ? 2 : 1);
+  int hits = 0, finished = 0;
+  double longest = whole_run.seconds;
   std::string old;
   for (int round = 0; round < 20; ++round) {
     SCOPED_TRACE(round);
     if (round == 10) {  // from here on there is a model to be replaced
       fs::remove_all(target);
       ASSERT_EQ(program.run({"convert", model("llama-tiny"), GetParam()}).exit_code, 0);
+      EXPECT_TRUE(temporaries_in(folder).empty()) << "leftovers";
       old = whole(target);
     }
-    {
-      const TerminalSession session(program, {.arguments = command});
-      const double wait = std::uniform_real_distribution<double>(0, longest)(random);
-      std::this_thread::sleep_for(std::chrono::duration<double>(wait));
-      ::kill(session.process(), SIGKILL);
-    }
+    const bool killed = kill_while_writing(program, command, longest, random);
+    const size_t left = temporaries_in(folder).size();
+    EXPECT_LE(left, 1u) << "leftovers pile up";
+    if (killed && left == 1) ++hits;
     if (!fs::exists(target)) {
       EXPECT_LT(round, 10);
-      ++stopped;
       continue;
     }
     const std::string now = whole(target);
     EXPECT_TRUE(now == made || (!old.empty() && now == old)) << "a damaged model";
     EXPECT_NO_THROW(open_checkpoint(target));
-    ++(now == made ? finished : stopped);
-    if (now == made) longest *= 0.8;  // the machine is faster than it was
-    if (now == made && round < 10) fs::remove_all(target);
+    if (now != made) continue;
+    ++finished;
+    longest *= 0.7;  // writing takes less than a whole run, and the machine is faster than it was
+    if (round < 10) fs::remove_all(target);
   }
-  EXPECT_GT(stopped, 0) << "every run came to its end";
-  std::printf("%d runs were stopped, %d had come to their end\n", stopped, finished);
+  std::printf("%d runs were killed while they wrote, %d had come to their end\n", hits, finished);
+  EXPECT_GE(hits, 5) << "too few kills met a run that wrote";
   ASSERT_EQ(program.run(command).exit_code, 0);
   EXPECT_EQ(whole(target), made);
-  EXPECT_EQ(names_in(program.folder().path()), std::vector<std::string>{GetParam()}) << "leftovers";
+  EXPECT_EQ(names_in(folder), std::vector<std::string>{GetParam()}) << "leftovers";
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, KilledConvert, testing::Values("model.gguf", "model"),

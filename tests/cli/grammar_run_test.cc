@@ -225,7 +225,12 @@ TEST_F(GrammarRun, Refusals) {
   };
   refused({"--json-schema", "{}", "--regex", "a"}, 2, "excludes");
   refused({"--grammar", "g.lark", "--regex", "a"}, 2, "excludes");
-  refused({"--json-schema", "none.json"}, 1, "none.json");
+  refused({"--json-schema", "none.json"}, 1,
+          "--json-schema: neither JSON nor a file that can be read: none.json");
+  refused({"--json-schema", ""}, 2, "--json-schema: expected a schema or a file that holds one, got nothing");
+  refused({"--json-schema", " "}, 2, "got blanks alone");
+  refused({"--json-schema", "["}, 1, "JSON schema");
+  refused({"--json-schema", "false"}, 1, "JSON schema");
   refused({"--json-schema", "{\"type\":\"objekt\"}"}, 1,
           "JSON schema, #/type: expected one or several of null");
   refused({"--json-schema", "{\"not\":{}}"}, 1, "#/not: the keyword \"not\" is not supported");

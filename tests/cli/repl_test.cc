@@ -125,6 +125,20 @@ TEST_F(Repl, AnErrorEndsTheTurnAndNotTheProgram) {
   EXPECT_EQ(session.wait_for_exit(), 0);
 }
 
+TEST_F(Repl, ANewSystemMessageNeedsNoFiles) {
+  TerminalSession session(program_, chat());
+  session.wait_for("> ");
+  std::filesystem::remove(program_.folder().path() / "t.jinja");
+  session.type("/system of it\r");
+  session.wait_for("forgotten");
+  session.wait_for("> ");
+  session.type("the\r");
+  session.wait_for("[cut:");
+  session.wait_for("> ");
+  session.type("\x04");
+  EXPECT_EQ(session.wait_for_exit(), 0);
+}
+
 TEST_F(Repl, TakesLettersBeyondAsciiAndSeveralLines) {
   TerminalSession session(program_, chat());
   session.wait_for("> ");

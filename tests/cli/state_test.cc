@@ -138,12 +138,23 @@ TEST_F(StateFile, WhatDoesNotFitIsNamed) {
   refused(raw("x", {"--load-state", "bad.state"}), 1, "bad.state: damaged: layer 9, positions");
 }
 
+TEST_F(StateFile, EmptyNamesAreRefused) {
+  for (const std::string flag : {"--save-state", "--load-state", "--chat-template", "--tools"}) {
+    expect_refusal(program_.run({"run", kModel, "x", flag, ""}), 2, "the value is empty");
+  }
+}
+
 TEST_F(StateFile, WhatCannotBeWrittenLeavesNothingBehind) {
   const size_t before = files();
   expect_refusal(program_.run(raw("x", {"--save-state", "no/such/folder"})), 1,
                  "no/such/folder: cannot create: No such file");
   expect_refusal(program_.run(raw("x", {"--save-state", "/proc/s.state"})), 1,
                  "/proc/s.state: cannot create");
+  fs::create_directory(program_.folder().path() / "dir");
+  expect_refusal(program_.run(raw("x", {"--save-state", "dir"})), 1,
+                 "dir: expected a file or nothing there, got a folder");
+  expect_refusal(program_.run(raw("x", {"--save-state", "new/"})), 2, "got one that ends in a slash");
+  fs::remove(program_.folder().path() / "dir");
   program_.json(raw("the end", {"--save-state", "s"}));
   const std::string old = read_text_file(program_.folder().path() / "s");
   // A file size limit stands for a full disk; the program inherits it.
@@ -152,10 +163,14 @@ TEST_F(StateFile, WhatCannotBeWrittenLeavesNothingBehind) {
   const struct rlimit small = {20000, limit.rlim_max};
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const Outcome full = program_.run({"run", "--raw", kModel, kLong, "-n", "4", "--save-state", "s"});
+  const Outcome full = program_.run({"run", "--raw", kModel, kLong, "-n", "4", "--save-state", "s"}),
+                json_full = program_.run(raw(kLong, {"--save-state", "s"}));
   ::setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, old_handler);
   EXPECT_EQ(full.exit_code, 1);
+  EXPECT_EQ(json_full.exit_code, 1);
+  EXPECT_NE(json_full.err.find("s: cannot write: File too large"), std::string::npos) << json_full.err;
+  EXPECT_EQ(json::parse(json_full.out).as_object().at("completion_tokens"), 12) << "the answer is told";
   EXPECT_NE(full.err.find("s: cannot write: File too large"), std::string::npos) << full.err;
   EXPECT_EQ(read_text_file(program_.folder().path() / "s"), old) << "the file of before is whole";
   EXPECT_EQ(files(), before + 1) << "no temporary stays";

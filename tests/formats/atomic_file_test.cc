@@ -79,8 +79,56 @@ TEST(WriteFileAtomically, RefusesFoldersThatAreNotThere) {
                "cannot create: No such file");
   std::filesystem::create_directories(dir.path() / "folder" / "inner");
   expect_error([&] { write_file_atomically(dir.path() / "folder", bytes("x")); }, ErrorCode::io,
-               "folder: cannot rename to: ");
+               "folder: expected a file or nothing there, got a folder");
   EXPECT_EQ(entries(dir.path()), 1u);
+}
+
+// At once, and not when all is written.
+TEST(AtomicFile, RefusesWhatCannotBeItsTarget) {
+  const TempDir dir;
+  const auto refused = [&](const fs::path& path, ErrorCode code, const std::string& part) {
+    expect_error([&] { const AtomicFile file(path); }, code, part, path.string());
+  };
+  fs::create_directories(dir.path() / "folder");
+  refused("", ErrorCode::usage, "expected the name of a file to write, got an empty one");
+  refused(dir.path() / "new" / "", ErrorCode::usage, "got one that ends in a slash");
+  refused(dir.path() / "..", ErrorCode::usage, "got one that ends in \"..\"");
+  refused(dir.path() / "folder", ErrorCode::io, "folder: expected a file or nothing there, got a folder");
+  ASSERT_EQ(::mkfifo((dir.path() / "pipe").c_str(), 0600), 0);
+  refused(dir.path() / "pipe", ErrorCode::io, "got what is neither a file nor a folder");
+  refused(dir.path() / std::string(300, 'x'), ErrorCode::io, "x: cannot look at: File name too long");
+  EXPECT_EQ(entries(dir.path()), 2u);
+}
+
+TEST(AtomicFolder, RefusesWhatCannotBeItsTarget) {
+  const TempDir dir;
+  const auto refused = [&](const fs::path& path, ErrorCode code, const std::string& part) {
+    expect_error([&] { const AtomicFolder folder(path, AtomicFolder::Existing::replace); }, code, part,
+                 path.string());
+  };
+  dir.write("file", std::string_view("mine"));
+  refused("", ErrorCode::usage, "expected the name of a folder to write, got an empty one");
+  refused(dir.path() / ".", ErrorCode::usage, "got one that ends in \".\"");
+  refused(dir.path() / "file", ErrorCode::io, "file: expected a folder or nothing there, got a file");
+  refused(dir.path() / std::string(300, 'x'), ErrorCode::io, "x: cannot look at: File name too long");
+  EXPECT_EQ(entries(dir.path()), 1u);
+}
+
+// The new folder cannot be opened for as long as all descriptors are taken: an error, not another attempt.
+TEST(AtomicFolder, GivesUpWhenItsFolderCannotBeOpened) {
+  const TempDir dir;
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const struct rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  ::alarm(30);  // ends a process that goes on for ever
+  const auto failed = test::throws_error(
+      [&] { const AtomicFolder folder(dir.path() / "model", AtomicFolder::Existing::refuse); }, ErrorCode::io,
+      "model: cannot open the new folder beside: Too many open files");
+  ::alarm(0);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_TRUE(failed);
+  EXPECT_EQ(entries(dir.path()), 0u);
 }
 
 TEST(WriteFileAtomically, ManyWritersLeaveOneWholeFile) {
