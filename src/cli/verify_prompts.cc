@@ -107,7 +107,7 @@ VerifyPrompt read_prompt(const std::string& text, const std::string& where, cons
     else if (line.has("text")) prompt.tokens = tokenizer->prompt_ids(line.get_string("text"));
     else prompt.tokens = chat_prompt(checkpoint, *tokenizer, read_messages(line));
   }
-  line.refuse_unknown();
+  if (kinds <= 1) line.refuse_unknown();
   ensure(kinds == 1, ErrorCode::data, "{}: expected one of \"text\", \"ids\" and \"messages\", got {}", where,
          kinds);
   return prompt;

@@ -57,14 +57,15 @@ TEST(VerifyCommand, TakesPromptsOfTheUser) {
   EXPECT_EQ(prompts[1].at("greedy").at("steps").to_number<int>(), 4);
 
   const std::pair<const char*, const char*> refusals[] = {
-      {R"({"txt": "b"})", "bad.jsonl:2.txt"},
+      {R"({"txt": "b"})", "bad.jsonl:2: txt"},
       {"[1]", "bad.jsonl:2: expected an object"},
       {R"({"text": "a", "ids": [1]})",
        "bad.jsonl:2: expected one of \"text\", \"ids\" and \"messages\", got 2"},
       {R"({"name": "x"})", "bad.jsonl:2: expected one of \"text\", \"ids\" and \"messages\", got 0"},
-      {R"({"ids": 5})", "bad.jsonl:2.ids: expected an array"},
-      {R"({"ids": [1, 99999999999]})", "bad.jsonl:2.ids[1]: expected a token id, got a number (99999999999)"},
-      {R"({"messages": [{"role": "user"}]})", "bad.jsonl:2.messages[0].content"},
+      {R"({"ids": 5})", "bad.jsonl:2: ids: expected an array"},
+      {R"({"ids": [1, 99999999999]})",
+       "bad.jsonl:2: ids[1]: expected a token id, got the number 99999999999"},
+      {R"({"messages": [{"role": "user"}]})", "bad.jsonl:2: messages[0].content"},
       {R"({"text": )", "bad.jsonl:2"},
   };
   for (const auto& [line, message] : refusals) {
