@@ -78,12 +78,13 @@ struct Row {
   }
 };
 
-// Four neighbouring codes of a group, from input 4 * word on, as one little-endian word.
+// Four neighbouring codes of a group, from input 4 * word on, as one little-endian word: q - zero byte by
+// byte, added without carries from one byte to the next.
 uint32_t code_word(const int8_t* q, int word, int zero) {
-  uint32_t out = 0;
-  for (int i = 0; i < 4; i++)
-    out |= static_cast<uint32_t>(static_cast<uint8_t>(q[4 * word + i] - zero)) << (8 * i);
-  return out;
+  uint32_t x;
+  std::memcpy(&x, q + 4 * word, 4);
+  const uint32_t y = 0x01010101u * static_cast<uint8_t>(-zero);
+  return ((x & 0x7f7f7f7fu) + (y & 0x7f7f7f7fu)) ^ ((x ^ y) & 0x80808080u);
 }
 
 void put_codes(const int8_t* q, const PanelFormat& f, int64_t lane, std::byte* to) {
