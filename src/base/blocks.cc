@@ -51,9 +51,6 @@ int nibble(uint8_t byte, int index) {
 int pair(uint8_t byte, int index) {
   return (byte >> (2 * index)) & 3;
 }
-int bit(uint8_t byte, int index) {
-  return (byte >> index) & 1;
-}
 
 Parts<32, 32, -128, 127, false> take_apart(const BlockQ8_0& b) {
   Parts<32, 32, -128, 127, false> p;
@@ -232,6 +229,16 @@ void check_row(DType dtype, size_t bytes, size_t elements) {
 
 GroupLayout group_layout(DType dtype) {
   return with_block_type(dtype, [](auto type) { return PartsOf<typename decltype(type)::type>::kLayout; });
+}
+
+UnpackedRow::UnpackedRow(DType dtype, size_t n) {
+  const GroupLayout layout = group_layout(dtype);
+  const size_t groups = n / static_cast<size_t>(layout.group), blocks = n / dtype_info(dtype).block_elements;
+  q.resize(n);
+  d.resize(blocks);
+  m.resize(layout.has_minimum ? blocks : 0);
+  c.resize(layout.super_scales ? groups : 0);
+  b.resize(layout.super_scales && layout.has_minimum ? groups : 0);
 }
 
 void unpack_row(DType dtype, std::span<const std::byte> bytes, const RowParts& to) {
