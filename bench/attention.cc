@@ -142,7 +142,11 @@ struct Context {
     }
   }
   AttentionPart part(int64_t index, int64_t first, int64_t n) const {
-    return {layout, blocks.data() + index * kPartBlocks, q.data() + first * layout.head_dim, layout.head_dim, n,
+    return {layout,
+            blocks.data() + index * kPartBlocks,
+            q.data() + first * layout.head_dim,
+            layout.head_dim,
+            n,
             seen.data() + first};
   }
 };
@@ -170,9 +174,10 @@ void decode(const Kernels& k, const Options& o, Team& team, const Shape& shape, 
     });
   });
   const double gb = static_cast<double>(context.memory.size()) / 1e9;
-  fmt::print("decode   {:<7} {:<12} {:<5} {:>2} queries of {:>3}  {:>6.1f} GB/s ({:>3.0f} % of what is read)\n",
-             k.name, shape.name, kv_types_name(types), shape.n_queries, shape.head_dim, gb / seconds,
-             100 * gb / seconds / bandwidth);
+  fmt::print(
+      "decode   {:<7} {:<12} {:<5} {:>2} queries of {:>3}  {:>6.1f} GB/s ({:>3.0f} % of what is read)\n",
+      k.name, shape.name, kv_types_name(types), shape.n_queries, shape.head_dim, gb / seconds,
+      100 * gb / seconds / bandwidth);
 }
 
 void prefill(const Kernels& k, const Options& o, Team& team, const Shape& shape, const KvTypes& types,
@@ -185,7 +190,8 @@ void prefill(const Kernels& k, const Options& o, Team& team, const Shape& shape,
   const double seconds = fastest_seconds(o.rounds, [&] {
     team.parallel_for(tiles, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t t = begin; t < end; t++)
-        for (int64_t i = 0; i < parts; i++) k.attend(context.part(i, 0, kQueries), states.at(t * kQueries, padded));
+        for (int64_t i = 0; i < parts; i++)
+          k.attend(context.part(i, 0, kQueries), states.at(t * kQueries, padded));
     });
   });
   const double flops = 4.0 * static_cast<double>(tiles * parts * kQueries * kPartPositions * shape.head_dim);

@@ -1,5 +1,5 @@
-// Number formats of a KV cache: keys and values apart. f32, f16, bf16, or "q8": int8 codes under one f32 scale
-// for each head and position (DType::i8).
+// Number formats of a KV cache: keys and values apart. f32, f16, bf16, or "q8": int8 codes under one f32
+// scale for each head and position (DType::i8).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct KvTypes {
 };
 
 bool is_kv_type(DType dtype);
-std::string_view kv_type_name(DType dtype);  // "f32", "f16", "bf16", "q8"
+std::string_view kv_type_name(DType dtype);       // "f32", "f16", "bf16", "q8"
 std::string kv_types_name(const KvTypes& types);  // "f16"; "k=q8,v=f16" where they differ
 // Reads what kv_types_name writes, "v=f16,k=q8" too. Error(usage) naming `what` and the part that is wrong.
 KvTypes kv_types_from_name(std::string_view name, std::string_view what);

@@ -31,7 +31,9 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->check(at_least(1))
       ->group(group);
   command
-      .add_option("--kv-dtype", flags.kv_dtype, "Number format of the KV cache: f32, f16, bf16 or q8, or apart as in k=q8,v=f16 (default f16)")
+      .add_option(
+          "--kv-dtype", flags.kv_dtype,
+          "Number format of the KV cache: f32, f16, bf16 or q8, or apart as in k=q8,v=f16 (default f16)")
       ->check(kv_types())
       ->group(group);
   command

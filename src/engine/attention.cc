@@ -89,11 +89,12 @@ void Forward::write_kv(int64_t index) {
   });
   if (misfit) {
     const RowId& id = rows_[static_cast<size_t>(misfit_row)].id;
-    fail(ErrorCode::data,
-         "layer {}: the {} of sequence {}, position {}, KV head {} holds {}: expected finite numbers up to {} "
-         "in a KV cache of {}",
-         index, misfit->what, id.sequence, id.position, misfit->kv_head, misfit->number,
-         kv_type_limit(misfit->type), kv_type_name(misfit->type));
+    fail(
+        ErrorCode::data,
+        "layer {}: the {} of sequence {}, position {}, KV head {} holds {}: expected finite numbers up to {} "
+        "in a KV cache of {}",
+        index, misfit->what, id.sequence, id.position, misfit->kv_head, misfit->number,
+        kv_type_limit(misfit->type), kv_type_name(misfit->type));
   }
   if (!probe_) return;
   const auto n = static_cast<size_t>(a.n_kv_heads * a.head_dim);
@@ -146,16 +147,16 @@ void Forward::prepare_queries(int64_t index) {
 
 void Forward::plan_attention(int64_t padded_head, int64_t max_rows) {
   const int64_t tile_floats = kTileQueries * (3 * padded_head + 4);
-  ws_.scratch = {Buffer(static_cast<size_t>(team_.size() * tile_floats) * sizeof(float),
-                        "workspace: attention tiles"),
-                 tile_floats};
+  ws_.scratch = {
+      Buffer(static_cast<size_t>(team_.size() * tile_floats) * sizeof(float), "workspace: attention tiles"),
+      tile_floats};
   // Parts are shared out when a step has few rows: as many as there may be sequences, or a handful of one.
   constexpr int64_t kFewRows = 4;
   int64_t states_a_row = 0;
   for (const LayerSpec& layer : spec_.layers) {
     if (!layer.attention) continue;
-    const int64_t seen = layer.attention->window ? std::min(layer.attention->window, cache_.context())
-                                                 : cache_.context();
+    const int64_t seen =
+        layer.attention->window ? std::min(layer.attention->window, cache_.context()) : cache_.context();
     states_a_row = std::max(states_a_row, layer.attention->n_heads * (seen / kPartPositions + 2));
   }
   ws_.n_part_states = states_a_row * std::min(max_rows, std::max(kFewRows, cache_.max_sequences()));
@@ -190,8 +191,8 @@ void Forward::plan_tiles(const AttentionSpec& a) {
   const int64_t group = a.n_heads / a.n_kv_heads, splits = (group + kMostHeads - 1) / kMostHeads,
                 heads = (group + splits - 1) / splits;
   const int64_t fair = rows() * a.n_kv_heads * splits / (kTilesPerThread * team_.size());
-  const int64_t max_rows = std::clamp(fair, std::max<int64_t>(1, kMostHeads / heads),
-                                      std::max<int64_t>(1, kTileQueries / heads));
+  const int64_t max_rows =
+      std::clamp(fair, std::max<int64_t>(1, kMostHeads / heads), std::max<int64_t>(1, kTileQueries / heads));
   int64_t work = 0, states = 0;
   tiles_.clear();
   for (int64_t first = 0; first < rows();) {
@@ -205,8 +206,8 @@ void Forward::plan_tiles(const AttentionSpec& a) {
     const int64_t first_part = oldest / kPartPositions, n_parts = newest / kPartPositions + 1 - first_part;
     for (int64_t kv = 0; kv < a.n_kv_heads; kv++)
       for (int64_t h = 0; h < group; h += heads) {
-        tiles_.push_back({first, n, kv, kv * group + h, std::min(heads, group - h), first_part, n_parts, work,
-                          states});
+        tiles_.push_back(
+            {first, n, kv, kv * group + h, std::min(heads, group - h), first_part, n_parts, work, states});
         work += n_parts;
         states += n_parts * tiles_.back().n_queries();
       }
@@ -273,18 +274,18 @@ void Forward::attend_parts(const AttentionSpec& a) {
   const auto state_of = [&](const Tile& tile, int64_t part) {
     return part_state(tile.first_state + part * tile.n_queries(), padded);
   };
-  team_.parallel_for(
-      tiles_.back().first_work + tiles_.back().n_parts, 1, [&](int64_t begin, int64_t end, int thread) {
-        float* queries = scratch(thread, padded).queries;
-        size_t t = 0;
-        for (int64_t i = begin; i < end; i++) {
-          while (t + 1 < tiles_.size() && tiles_[t + 1].first_work <= i) t++;
-          const Tile& tile = tiles_[t];
-          const int64_t part = i - tile.first_work;
-          if (i == begin || part == 0) gather_queries(a, tile, queries);
-          attend_part(a, tile, tile.first_part + part, queries, state_of(tile, part));
-        }
-      });
+  team_.parallel_for(tiles_.back().first_work + tiles_.back().n_parts, 1,
+                     [&](int64_t begin, int64_t end, int thread) {
+                       float* queries = scratch(thread, padded).queries;
+                       size_t t = 0;
+                       for (int64_t i = begin; i < end; i++) {
+                         while (t + 1 < tiles_.size() && tiles_[t + 1].first_work <= i) t++;
+                         const Tile& tile = tiles_[t];
+                         const int64_t part = i - tile.first_work;
+                         if (i == begin || part == 0) gather_queries(a, tile, queries);
+                         attend_part(a, tile, tile.first_part + part, queries, state_of(tile, part));
+                       }
+                     });
   team_.parallel_for(static_cast<int64_t>(tiles_.size()), 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t t = begin; t < end; t++) {
       const Tile& tile = tiles_[static_cast<size_t>(t)];
@@ -320,8 +321,8 @@ void Forward::report_scores(int64_t index) {
                                 static_cast<size_t>(h * a.n_kv_heads / a.n_heads) * g.layout.head_bytes;
         double sum = 0;
         for (int64_t d = 0; d < a.head_dim; d++)
-          sum += static_cast<double>(q[d]) *
-                 static_cast<double>(kernels::kv_key(g.layout, head, j % kBlock, d));
+          sum +=
+              static_cast<double>(q[d]) * static_cast<double>(kernels::kv_key(g.layout, head, j % kBlock, d));
         s[static_cast<size_t>(j - seen.lo)] = sum;
       }
       const double top = *std::max_element(s.begin(), s.end());

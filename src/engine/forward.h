@@ -92,7 +92,7 @@ class Forward {
   };
   struct Tile {  // neighbouring rows of one sequence and some query heads of one kv head
     int64_t first_row, n_rows, kv_head, first_head, n_heads;
-    int64_t first_part = 0, n_parts = 0;     // of the context: what any of the rows sees
+    int64_t first_part = 0, n_parts = 0;      // of the context: what any of the rows sees
     int64_t first_work = 0, first_state = 0;  // where its parts begin among those of all tiles
     int64_t n_queries() const { return n_rows * n_heads; }
   };

@@ -298,7 +298,8 @@ std::optional<KvCache::Misfit> KvCache::store(const kernels::Kernels& kernels, i
       default: put_column<float>(head, at_position, codes, n);
     }
     if (l.types.keys == DType::i8) put_scale(head + l.key_scales_at, at_position, scale);
-    const size_t row = static_cast<size_t>(at_position * l.padded_dim) * dtype_info(l.types.values).block_bytes;
+    const size_t row =
+        static_cast<size_t>(at_position * l.padded_dim) * dtype_info(l.types.values).block_bytes;
     if (!kernels.encode_kv(l.types.values, v, n, head + l.values_at + row, &scale))
       return misfit("value", l.types.values, h, v, n);
     if (l.types.values == DType::i8) put_scale(head + l.value_scales_at, at_position, scale);

@@ -82,8 +82,8 @@ class KvCache {
   std::byte* page(int64_t layer, int32_t sequence, int64_t block) const;
   int64_t n_layers() const { return static_cast<int64_t>(layers_.size()); }
   const KvGeometry& geometry(int64_t layer) const { return layers_[static_cast<size_t>(layer)].geometry; }
-  // Rounds to the storage types and writes one position; k, v: [n_kv_heads * head_dim], used up. A position is
-  // rounded once and alone, so that what is stored never depends on what comes with it. Answers the first
+  // Rounds to the storage types and writes one position; k, v: [n_kv_heads * head_dim], used up. A position
+  // is rounded once and alone, so that what is stored never depends on what comes with it. Answers the first
   // number that is not finite or that its type does not hold.
   struct Misfit {
     const char* what;  // "key" or "value"

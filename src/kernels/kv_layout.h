@@ -38,8 +38,8 @@ struct AttentionPart {
   const Seen* seen = nullptr;  // [n_queries]
 };
 
-// What queries have got from a part, or from all parts so far: the greatest score, the sum of exp(score - max),
-// and the values weighted by it. sum == 0: nothing seen.
+// What queries have got from a part, or from all parts so far: the greatest score, the sum of exp(score -
+// max), and the values weighted by it. sum == 0: nothing seen.
 struct AttentionState {
   float* max = nullptr;     // [n_queries]
   float* sum = nullptr;     // [n_queries]

@@ -235,8 +235,8 @@ void attend_one(const AttentionPart& part, const float* q, Seen seen, float* max
   for (int64_t d = 0; d < l.padded_dim; d++) {
     float v = 0;
     for (int j = seen.lo; j < seen.hi; j++)
-      v = fma(p[j], code(l.types.values, part.blocks[j / kBlock] + l.values_at, j % kBlock * l.padded_dim + d),
-              v);
+      v = fma(p[j],
+              code(l.types.values, part.blocks[j / kBlock] + l.values_at, j % kBlock * l.padded_dim + d), v);
     values[d] = v + 0.0f;  // never -0, so that a term of +0 is the same as none
   }
 }
@@ -285,7 +285,9 @@ bool encode_kv(DType type, const float* x, int64_t n, void* codes, float* scale)
   auto* to = static_cast<std::byte*>(codes);  // may be x: a code is no longer than the float it comes from
   for (int64_t i = 0; i < n; i++) {
     const float number = x[i];
-    const auto put = [&](auto code) { std::memcpy(to + static_cast<size_t>(i) * sizeof code, &code, sizeof code); };
+    const auto put = [&](auto code) {
+      std::memcpy(to + static_cast<size_t>(i) * sizeof code, &code, sizeof code);
+    };
     switch (type) {
       case DType::f16: put(float_to_f16(number)); break;
       case DType::bf16: put(float_to_bf16(number)); break;
@@ -298,9 +300,8 @@ bool encode_kv(DType type, const float* x, int64_t n, void* codes, float* scale)
 
 }  // namespace
 
-const Kernels kTable{Isa::scalar, "scalar",  matmul,    quantise, matmul_quantised,
-                     rms_norm,    gelu_gate, silu_gate, add,      add_scaled,
-                     scale,       rotate,    softcap,   softmax,  attend,
-                     merge,       encode_kv};
+const Kernels kTable{Isa::scalar, "scalar", matmul,     quantise, matmul_quantised, rms_norm, gelu_gate,
+                     silu_gate,   add,      add_scaled, scale,    rotate,           softcap,  softmax,
+                     attend,      merge,    encode_kv};
 
 }  // namespace lapidary::kernels::scalar

@@ -18,7 +18,8 @@ TEST(KvTypes, NamesAreReadBack) {
 }
 
 TEST(KvTypes, OtherNamesAreRefused) {
-  for (const char* name : {"", "q4", "i8", "q8_0", "k=q8", "k=q8,v=", "k=q8,k=f16", "q8,f16", "k=q8,v=f16,", "f16 "})
+  for (const char* name :
+       {"", "q4", "i8", "q8_0", "k=q8", "k=q8,v=", "k=q8,k=f16", "q8,f16", "k=q8,v=f16,", "f16 "})
     expect_error([&] { kv_types_from_name(name, "--kv-dtype"); }, ErrorCode::usage,
                  "--kv-dtype: expected f32, f16, bf16 or q8, or one for each as in k=q8,v=f16, got ", name);
 }

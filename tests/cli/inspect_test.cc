@@ -128,7 +128,8 @@ TEST(Inspect, SmallModelsHaveTheirKnownKvBytes) {
 TEST(Inspect, KvDtypeDoublesTheBytes) {
   const json::object out = Program().json({"inspect", config("e2b"), "--json", "--kv-dtype", "f32"});
   EXPECT_EQ(number(out.at("kv").as_object(), "bytes_per_token_below_window"), 2 * 18432);
-  const json::object apart = Program().json({"inspect", config("smollm2-135m"), "--json", "--kv-dtype", "k=q8,v=f16"});
+  const json::object apart =
+      Program().json({"inspect", config("smollm2-135m"), "--json", "--kv-dtype", "k=q8,v=f16"});
   EXPECT_EQ(number(apart.at("kv").as_object(), "bytes_per_token_below_window"), 30 * 3 * (64 + 4 + 128));
 }
 

@@ -205,8 +205,8 @@ TEST_P(LongBits, PartsAreSharedOutAndMergedAlike) {
 
 TEST_P(LongBits, BatchesOfLongAndShortSequences) {
   const EngineOptions options{.threads = 2, .max_sequences = 4, .kv_dtype = DType::f16};
-  const std::vector<Tokens> prompts{tokens, {tokens.begin(), tokens.begin() + 9},
-                                    {tokens.begin() + 3, tokens.begin() + 603}};
+  const std::vector<Tokens> prompts{
+      tokens, {tokens.begin(), tokens.begin() + 9}, {tokens.begin() + 3, tokens.begin() + 603}};
   Engine single(spec, *checkpoint.tensors, {.threads = 1, .kv_dtype = DType::f16}),
       engine(spec, *checkpoint.tensors, options);
   std::vector<std::vector<float>> expected, got(prompts.size());
@@ -219,7 +219,9 @@ TEST_P(LongBits, BatchesOfLongAndShortSequences) {
     feed_last(engine, sequence, prompt);
     feeds.push_back({sequence, std::span(prompt).first(1)});
   }
-  engine.forward(feeds, [&](size_t feed, int64_t, std::span<const float> row) { got[feed].assign(row.begin(), row.end()); });
+  engine.forward(feeds, [&](size_t feed, int64_t, std::span<const float> row) {
+    got[feed].assign(row.begin(), row.end());
+  });
   for (size_t i = 0; i < prompts.size(); ++i)
     expect_same_bits(got[i], expected[i], fmt::format("sequence {}", i));
 }
@@ -235,7 +237,8 @@ TEST_P(LongBits, EveryIsaOfThisMachine) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, LongBits, testing::Values("gemma4-e2b-tiny", "gemma3-tiny", "llama-tiny"), name_of_model);
+INSTANTIATE_TEST_SUITE_P(, LongBits, testing::Values("gemma4-e2b-tiny", "gemma3-tiny", "llama-tiny"),
+                         name_of_model);
 
 INSTANTIATE_TEST_SUITE_P(, Bits, testing::ValuesIn(golden_models()), name_of_model);
 

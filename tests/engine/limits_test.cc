@@ -178,7 +178,8 @@ TEST_F(Limits, ActivationsThatOverflowAreNamedWithTheirLayer) {
   EXPECT_EQ(engine.length(sequence), 0);
 }
 
-// A key beyond float16 is no infinity in the cache: layer, position and number are named, whichever row it is.
+// A key beyond float16 is no infinity in the cache: layer, position and number are named, whichever row it
+// is.
 TEST_F(Limits, KeysAndValuesBeyondTheirTypeAreNamed) {
   PatchedTensors tensors(*checkpoint.tensors);
   tensors.change({TensorKind::key_norm, 3}, [&](std::vector<float>& values) {
@@ -188,8 +189,12 @@ TEST_F(Limits, KeysAndValuesBeyondTheirTypeAreNamed) {
     Engine engine(checkpoint.spec, tensors, {.threads = 2, .kv_dtype = kv});
     const int32_t sequence = engine.open();
     const Feed feed{sequence, tokens};
-    expect_refused([&] { engine.forward({&feed, 1}, ignore); }, ErrorCode::data,
-                   {"layer 3: the key of sequence 0, position 0, KV head 0 holds ", "up to 65504", "of f16"});
+    expect_refused(
+        [&] {
+          engine.forward({&feed, 1}, ignore);
+        },
+        ErrorCode::data,
+        {"layer 3: the key of sequence 0, position 0, KV head 0 holds ", "up to 65504", "of f16"});
     EXPECT_EQ(engine.length(sequence), 0);
   }
   for (const KvTypes& kv : {KvTypes(DType::f32), KvTypes(DType::bf16), KvTypes(DType::i8)}) {
@@ -384,7 +389,8 @@ TEST_P(DecodeAllocation, NoneBetweenSteps) {
   const Checkpoint checkpoint = open_golden_model(GetParam());
   const Tokens tokens = tokens_of(golden_case(GetParam()));
   constexpr size_t kSequences = 4;
-  for (const KvTypes& kv : {KvTypes(DType::f32), KvTypes(DType::f16), KvTypes(DType::bf16), KvTypes(DType::i8)}) {
+  for (const KvTypes& kv :
+       {KvTypes(DType::f32), KvTypes(DType::f16), KvTypes(DType::bf16), KvTypes(DType::i8)}) {
     Engine engine(checkpoint.spec, *checkpoint.tensors,
                   {.threads = 2, .max_sequences = kSequences, .kv_dtype = kv});
     std::vector<Feed> feeds;
@@ -471,7 +477,8 @@ TEST_P(ProbeTest, KvIsReportedAsStored) {
     for (const float x : Recorder::joined(rows))
       ASSERT_EQ(std::bit_cast<uint32_t>(x) & 0x1fffu, 0u) << "layer " << layer;  // ten bits of mantissa
   for (const auto& [layer, rows] : eight.values()) {
-    const auto width = static_cast<size_t>(checkpoint.spec.layers[static_cast<size_t>(layer)].attention->head_dim);
+    const auto width =
+        static_cast<size_t>(checkpoint.spec.layers[static_cast<size_t>(layer)].attention->head_dim);
     const std::vector<float> values = Recorder::joined(rows);
     for (size_t head = 0; head < values.size(); head += width) {
       float greatest = 0;

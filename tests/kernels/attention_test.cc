@@ -1,5 +1,5 @@
-// Attention: every ISA gives the bits of scalar.cc for any shape, type, and view of the queries; scalar.cc gives
-// the numbers; and what is stored is rounded as base/half.h says.
+// Attention: every ISA gives the bits of scalar.cc for any shape, type, and view of the queries; scalar.cc
+// gives the numbers; and what is stored is rounded as base/half.h says.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,8 @@ std::vector<float> normals(size_t n, uint64_t stream, float scale = 1) {
 
 std::vector<const Kernels*> fast_isas() {
   std::vector<const Kernels*> found;
-  if (isa_available(Isa::avx2)) found.push_back(&avx512_emulated::kTable);  // compiled for AVX2, so it needs that
+  if (isa_available(Isa::avx2))
+    found.push_back(&avx512_emulated::kTable);  // compiled for AVX2, so it needs that
   for (Isa isa : {Isa::avx2, Isa::avx512})
     if (isa_available(isa)) found.push_back(&kernels(isa));
   return found;
@@ -53,9 +54,11 @@ class Pages {
     ASSERT_TRUE(scalar::kTable.encode_kv(layout_.types.keys, k, n, codes.data(), &scale));
     const size_t size = dtype_info(layout_.types.keys).block_bytes;
     for (int64_t d = 0; d < n; d++)
-      std::memcpy(head + static_cast<size_t>(d * kBlock + at) * size, &codes[static_cast<size_t>(d) * size], size);
+      std::memcpy(head + static_cast<size_t>(d * kBlock + at) * size, &codes[static_cast<size_t>(d) * size],
+                  size);
     if (layout_.types.keys == DType::i8) std::memcpy(head + layout_.key_scales_at + 4 * at, &scale, 4);
-    const size_t row = static_cast<size_t>(at * layout_.padded_dim) * dtype_info(layout_.types.values).block_bytes;
+    const size_t row =
+        static_cast<size_t>(at * layout_.padded_dim) * dtype_info(layout_.types.values).block_bytes;
     ASSERT_TRUE(scalar::kTable.encode_kv(layout_.types.values, v, n, head + layout_.values_at + row, &scale));
     if (layout_.types.values == DType::i8) std::memcpy(head + layout_.value_scales_at + 4 * at, &scale, 4);
   }
@@ -66,8 +69,8 @@ class Pages {
     return kv_value(layout_, blocks_[static_cast<size_t>(position / kBlock)], position % kBlock, d);
   }
   AttentionPart part(int64_t index, const std::vector<float>& q, const std::vector<Seen>& seen) const {
-    return {layout_,         blocks_.data() + index * kPartBlocks,       q.data(),
-            layout_.head_dim, static_cast<int64_t>(seen.size()), seen.data()};
+    return {layout_,          blocks_.data() + index * kPartBlocks, q.data(),
+            layout_.head_dim, static_cast<int64_t>(seen.size()),    seen.data()};
   }
   const KvLayout& layout() const { return layout_; }
 
@@ -82,7 +85,10 @@ struct States {
   std::vector<float> max, sum, values;
   int64_t padded;
   States(size_t n, int64_t padded_dim, float garbage = 77)
-      : max(n, garbage), sum(n, garbage), values(n * static_cast<size_t>(padded_dim), garbage), padded(padded_dim) {}
+      : max(n, garbage),
+        sum(n, garbage),
+        values(n * static_cast<size_t>(padded_dim), garbage),
+        padded(padded_dim) {}
   AttentionState view() { return {max.data(), sum.data(), values.data()}; }
 };
 
@@ -134,9 +140,9 @@ struct Shape {
 
 class Attention : public ::testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
-                         ::testing::Values(Shape{2, 0, 32}, Shape{16, 0, 512}, Shape{24, 7, 9}, Shape{40, 31, 500},
-                                           Shape{64, 100, 200}, Shape{72, 16, 48}, Shape{144, 495, 512},
-                                           Shape{256, 3, 130}, Shape{512, 60, 140}));
+                         ::testing::Values(Shape{2, 0, 32}, Shape{16, 0, 512}, Shape{24, 7, 9},
+                                           Shape{40, 31, 500}, Shape{64, 100, 200}, Shape{72, 16, 48},
+                                           Shape{144, 495, 512}, Shape{256, 3, 130}, Shape{512, 60, 140}));
 
 TEST_P(Attention, EveryIsaGivesTheScalarBits) {
   const auto [head_dim, lo, hi] = GetParam();
@@ -203,7 +209,8 @@ TEST(AttentionParts, MergedAreTheWholeAndEveryIsaGivesTheScalarBits) {
       return all;
     };
     const States got = run(scalar::kTable);
-    for (const Kernels* table : fast_isas()) expect_same_bits(run(*table), got, head_dim, std::string(table->name));
+    for (const Kernels* table : fast_isas())
+      expect_same_bits(run(*table), got, head_dim, std::string(table->name));
     for (size_t i = 0; i < n; i++) {
       std::vector<double> p;
       double total = 0;
@@ -216,9 +223,10 @@ TEST(AttentionParts, MergedAreTheWholeAndEveryIsaGivesTheScalarBits) {
       }
       for (int64_t d = 0; d < head_dim; d++) {
         double expected = 0;
-        for (int64_t j = lo; j < hi; j++) expected += p[static_cast<size_t>(j - lo)] / total * pages.value(j, d);
-        ASSERT_NEAR(got.values[i * static_cast<size_t>(got.padded) + static_cast<size_t>(d)] / got.sum[i], expected,
-                    3e-6)
+        for (int64_t j = lo; j < hi; j++)
+          expected += p[static_cast<size_t>(j - lo)] / total * pages.value(j, d);
+        ASSERT_NEAR(got.values[i * static_cast<size_t>(got.padded) + static_cast<size_t>(d)] / got.sum[i],
+                    expected, 3e-6)
             << "query " << i << ", element " << d;
       }
     }
@@ -270,7 +278,8 @@ TEST(StoredNumbers, EveryIsaRoundsAlikeAndInPlaceToo) {
 TEST(StoredNumbers, AreTheNearest) {
   const std::vector<float> x = normals(200, 11, 3);
   float scale = 0;
-  const auto halves = encoded(kernels(), DType::f16, x, &scale), brains = encoded(kernels(), DType::bf16, x, &scale),
+  const auto halves = encoded(kernels(), DType::f16, x, &scale),
+             brains = encoded(kernels(), DType::bf16, x, &scale),
              bytes = encoded(kernels(), DType::i8, x, &scale);
   float greatest = 0;
   for (const float number : x) greatest = std::max(greatest, std::fabs(number));
@@ -288,7 +297,8 @@ TEST(StoredNumbers, AreTheNearest) {
 TEST(StoredNumbers, WhatDoesNotFitIsRefusedAndNothingIsWritten) {
   std::vector<const Kernels*> tables = fast_isas();
   tables.push_back(&scalar::kTable);
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity(),
+              nan = std::numeric_limits<float>::quiet_NaN();
   for (const Kernels* table : tables) {
     for (const DType type : kTypes) {
       for (const float bad : {infinity, -infinity, nan, 65520.0f, 3.4e38f}) {
@@ -296,8 +306,8 @@ TEST(StoredNumbers, WhatDoesNotFitIsRefusedAndNothingIsWritten) {
           std::vector<float> x = normals(21, 3);
           x[at] = bad;
           std::vector<std::byte> codes(x.size() * 4, std::byte{0x55});
-          const bool fits = std::isfinite(bad) && (type == DType::f32 || type == DType::i8 ||
-                                                   (type == DType::bf16 && bad < 1e38f));
+          const bool fits = std::isfinite(bad) &&
+                            (type == DType::f32 || type == DType::i8 || (type == DType::bf16 && bad < 1e38f));
           float scale = 5;
           EXPECT_EQ(table->encode_kv(type, x.data(), 21, codes.data(), &scale), fits)
               << table->name << ", " << kv_type_name(type) << ", " << bad;
