@@ -46,16 +46,25 @@ std::string core_key(int cpu) {
 
 }  // namespace
 
-int usable_cores() {
+namespace {
+
+// One allowed CPU of each physical core, in ascending order.
+std::vector<int> allowed_cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  std::set<std::string> cores;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-      if (CPU_ISSET(cpu, &allowed)) cores.insert(core_key(cpu));
-  }
-  int count =
-      cores.empty() ? static_cast<int>(std::thread::hardware_concurrency()) : static_cast<int>(cores.size());
+  std::set<std::string> seen;
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+    if (CPU_ISSET(cpu, &allowed) && seen.insert(core_key(cpu)).second) cpus.push_back(cpu);
+  return cpus;
+}
+
+}  // namespace
+
+int usable_cores() {
+  const auto cores = static_cast<int>(allowed_cores().size());
+  int count = cores ? cores : static_cast<int>(std::thread::hardware_concurrency());
   if (const int quota = cgroup_quota(); quota > 0) count = std::min(count, quota);
   return std::max(1, count);
 }
@@ -77,6 +86,8 @@ struct Team::Impl {
   std::atomic<bool> stop{false};
   const Body* body = nullptr;
   int64_t n = 0, share = 0;
+  std::vector<int> pin_to;            // CPU of each thread; empty: wherever the system puts them
+  cpu_set_t before;                   // where the caller was allowed, when threads are pinned
   std::vector<std::jthread> workers;  // last, so that they end before what they use
 
   void run_pieces(int thread) {
@@ -103,7 +114,15 @@ struct Team::Impl {
     return epoch.load(std::memory_order_acquire);
   }
 
+  bool pin(int thread) const {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<size_t>(pin_to[static_cast<size_t>(thread)]), &one);
+    return sched_setaffinity(0, sizeof one, &one) == 0;
+  }
+
   void work(int thread) {
+    if (!pin_to.empty()) pin(thread);  // where it is refused, the system places the thread
     for (uint32_t seen = 0; !stop.load(std::memory_order_acquire); run_pieces(thread))
       seen = wait_for_job(seen);
   }
@@ -128,8 +147,17 @@ struct Team::Impl {
   }
 };
 
-Team::Team(int threads) : impl_(std::make_unique<Impl>()) {
+Team::Team(int threads, bool pin) : impl_(std::make_unique<Impl>()) {
   ensure(threads >= 1 && threads <= 4096, ErrorCode::usage, "threads: expected 1 to 4096, got {}", threads);
+  if (pin) impl_->pin_to = allowed_cores();
+  ensure(!pin || threads <= static_cast<int>(impl_->pin_to.size()), ErrorCode::usage,
+         "threads: expected at most {} when they are pinned (one for each core), got {}",
+         impl_->pin_to.size(), threads);
+  if (pin) {
+    CPU_ZERO(&impl_->before);
+    sched_getaffinity(0, sizeof(cpu_set_t), &impl_->before);
+    ensure(impl_->pin(0), ErrorCode::limit, "cannot pin a thread to CPU {}", impl_->pin_to[0]);
+  }
   for (int i = 1; i < threads; i++) impl_->workers.emplace_back([impl = impl_.get(), i] { impl->work(i); });
 }
 
@@ -137,6 +165,7 @@ Team::~Team() {
   impl_->stop.store(true);
   impl_->epoch.fetch_add(1);
   impl_->epoch.notify_all();
+  if (!impl_->pin_to.empty()) sched_setaffinity(0, sizeof(cpu_set_t), &impl_->before);
 }
 
 int Team::size() const {

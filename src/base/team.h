@@ -16,7 +16,10 @@ int usable_cores();
 
 class Team {
  public:
-  explicit Team(int threads);
+  // `pin`: every thread, the caller's included, stays on a physical core of its own as long as the team
+  // lives. Threads that the caller starts meanwhile begin on its core. Error(usage) when there are fewer
+  // cores than threads; Error(limit) when the system refuses.
+  explicit Team(int threads, bool pin = false);
   ~Team();
   Team(const Team&) = delete;
   int size() const;

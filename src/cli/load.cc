@@ -21,6 +21,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       .add_option("--threads", flags.threads, "Threads (default: physical cores that this process may use)")
       ->check(between(1, 1024))
       ->group(group);
+  command.add_flag("--pin", flags.pin, "Keep each thread on a core of its own")->group(group);
   command
       .add_option("--chunk", flags.chunk, "Rows of one prefill step; never changes the result (default 256)")
       ->check(between(1, 65536))
@@ -63,6 +64,7 @@ TextModel open_text_model(const std::string& model) {
 EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& flags) {
   EngineOptions options;
   options.threads = flags.threads;
+  options.pin = flags.pin;
   options.chunk = flags.chunk;
   options.max_sequences = 1;
   options.context = context_of(checkpoint, flags);

@@ -18,6 +18,7 @@ inline constexpr int64_t kRunKeepBehind = 1024;
 
 struct EngineFlags {
   int threads = 0;
+  bool pin = false;
   int64_t chunk = 256;
   int64_t context = 0;
   std::string kv_dtype = "f16", arithmetic = "f32";

@@ -28,9 +28,16 @@ void Forward::attention(int64_t index) {
   const AttentionSpec& a = *spec_.layers[static_cast<size_t>(index)].attention;
   const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
   norm(ws_.hidden, w.attention_norm, ws_.normed);
-  if (a.kv_owner == index) write_kv(index);
-  if (index == last_owner_) keep_wanted_rows();
+  const bool owner = a.kv_owner == index, rows_leave = index == last_owner_;
+  if (owner) {  // one pass for all, unless queries are wanted of fewer rows
+    project(ws_.normed, {{&w.key, &ws_.keys},
+                         {a.k_eq_v ? nullptr : &w.value, &ws_.values},
+                         {rows_leave ? nullptr : &w.query, &ws_.queries}});
+    write_kv(index);
+  }
+  if (rows_leave) keep_wanted_rows();
   if (rows_.empty()) return;
+  if (!owner || rows_leave) project(ws_.normed, {{&w.query, &ws_.queries}});
   prepare_queries(index);
   plan_tiles(a);
   if (parts_pay()) {
@@ -59,13 +66,11 @@ void Forward::turn_angles() {
   }
 }
 
-// Projects, normalises and turns the keys, and puts them with their values into the layer's pages.
+// Normalises and turns the keys, and puts them with their values into the layer's pages.
 void Forward::write_kv(int64_t index) {
   const AttentionSpec& a = *spec_.layers[static_cast<size_t>(index)].attention;
   const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
   const size_t rope = rope_of_layer_[static_cast<size_t>(index)];
-  if (a.k_eq_v) project(ws_.normed, {{&w.key, &ws_.keys}});
-  else project(ws_.normed, {{&w.key, &ws_.keys}, {&w.value, &ws_.values}});
   std::mutex mutex;
   std::optional<KvCache::Misfit> misfit;
   int64_t misfit_row = rows();
@@ -132,7 +137,6 @@ void Forward::prepare_queries(int64_t index) {
   const AttentionSpec& a = *spec_.layers[static_cast<size_t>(index)].attention;
   const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
   const size_t rope = rope_of_layer_[static_cast<size_t>(index)];
-  project(ws_.normed, {{&w.query, &ws_.queries}});
   for_rows([&](int64_t r) {
     for (int64_t h = 0; h < a.n_heads; h++) {
       float* q = ws_.queries.row(r) + h * a.head_dim;

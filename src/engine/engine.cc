@@ -61,7 +61,7 @@ struct Engine::Impl {
       : spec(validated(s)),
         options(settled(spec, o)),
         kernels(kernels::kernels()),
-        team(options.threads),
+        team(options.threads, options.pin),
         weights(load_weights(spec, source, team, o.on_load)),
         cache(spec,
               {options.kv_dtype, options.max_sequences, options.context, options.chunk, options.keep_behind}),

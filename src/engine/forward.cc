@@ -168,15 +168,17 @@ void Forward::multiply(const Panels& weight, int64_t begin, int64_t end, const O
 
 void Forward::project(const Workspace::Rows& from, std::initializer_list<Job> jobs) {
   int64_t panels = 0;
-  const Panels* integer_weight = nullptr;  // one that wants integers, if any does
+  const Panels* operand_of = nullptr;  // one that wants integers, if any does
   for (const Job& job : jobs) {
+    if (!job.weight) continue;
     panels += job.weight->n_panels();
-    if (job.weight->format.quantised()) integer_weight = job.weight;
+    if (!operand_of || job.weight->format.quantised()) operand_of = job.weight;
   }
-  const Operand x = operand(from, 0, rows(), integer_weight ? *integer_weight : *jobs.begin()->weight);
+  const Operand x = operand(from, 0, rows(), *operand_of);
   team_.parallel_for(panels, 1, [&](int64_t begin, int64_t end, int) {
     int64_t start = 0;  // of this job among all panels
     for (const Job& job : jobs) {
+      if (!job.weight) continue;
       const int64_t first = std::max(begin - start, int64_t{0}),
                     last = std::min(end - start, job.weight->n_panels());
       if (first < last) multiply(*job.weight, first, last, x, *job.to);

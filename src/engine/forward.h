@@ -138,7 +138,7 @@ class Forward {
   void for_rows(FunctionRef<void(int64_t row)> f);
   void norm(const Workspace::Rows& from, const std::vector<float>& weight, const Workspace::Rows& to);
   struct Job {
-    const Panels* weight;
+    const Panels* weight;  // null: nothing to do
     const Workspace::Rows* to;
   };
   // Rows [first, first + n) of `from` stand ready for multiply(): as integers too, where a product will want

@@ -1,9 +1,11 @@
 #include "base/team.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -62,6 +64,38 @@ TEST(Team, TwoThreadsNeverShareAnIndexOfTheirOwn) {
     inside[thread].fetch_sub(1);
   });
   EXPECT_FALSE(clash);
+}
+
+cpu_set_t affinity() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  EXPECT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  return set;
+}
+
+TEST(Team, PinnedThreadsHaveACoreEachAndTheCallerIsFreeAgainAfterwards) {
+  const cpu_set_t before = affinity();
+  {
+    Team team(usable_cores(), true);
+    std::vector<std::atomic<int>> cpu_of(static_cast<size_t>(team.size()));
+    for (int round = 0; round < 50; round++) {
+      team.parallel_for(team.size(), 1, [&](int64_t, int64_t, int thread) {
+        const cpu_set_t mine = affinity();
+        EXPECT_EQ(CPU_COUNT(&mine), 1) << "thread " << thread;
+        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+          if (CPU_ISSET(cpu, &mine)) cpu_of[static_cast<size_t>(thread)] = cpu + 1;
+      });
+    }
+    std::set<int> cpus;
+    int seen = 0;
+    for (const std::atomic<int>& cpu : cpu_of)
+      if (cpu > 0) seen++, cpus.insert(cpu);
+    EXPECT_EQ(static_cast<int>(cpus.size()), seen) << "two threads on one core";
+    EXPECT_GT(cpu_of[0], 0);
+  }
+  const cpu_set_t after = affinity();
+  EXPECT_TRUE(CPU_EQUAL(&before, &after));
+  EXPECT_THROW(Team(4096, true), Error);
 }
 
 TEST(Team, RefusesASizeThatMakesNoSense) {
