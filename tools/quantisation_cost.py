@@ -2,7 +2,8 @@
 """What each number format costs a model: logits of every position of a text against those of the float weights.
 
 The model is first decoded to F32 (`lapidary convert`), that file is converted to each type, and `lapidary score --dump` gives the
-logits. Needs NumPy and, in the temporary folder, room for the models and for two dumps of [tokens, vocabulary] floats.
+logits, in float arithmetic (what others cost: tools/arithmetic_cost.py). Needs NumPy and, in the temporary folder, room for the models
+and for two dumps of [tokens, vocabulary] floats.
 
   tools/quantisation_cost.py build/lapidary smollm2-135m-instruct tests/data/gguf/real/constitution.txt --tokens 1024
 """
@@ -19,8 +20,8 @@ import numpy as np
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_S", "Q4_0"]
 
 
-def run(*command):
-    return json.loads(subprocess.run([str(c) for c in command], check=True, stdout=subprocess.PIPE).stdout)
+def run(*command, **options):
+    return json.loads(subprocess.run([str(c) for c in command], check=True, stdout=subprocess.PIPE, **options).stdout)
 
 
 def logits(path):
@@ -75,7 +76,7 @@ def main():
         print("| type | file | bits per weight | max | RMS | mean KL | same top token | perplexity |")
         print("|---|---|---|---|---|---|---|---|", flush=True)
         def row(name, path, size, bits):
-            run(arguments.lapidary, "score", path, "--ids", ids_file, "--dump", dump, "--json")
+            run(arguments.lapidary, "score", path, "--arithmetic", "f32", "--ids", ids_file, "--dump", dump, "--json")
             got = compare(reference, logits(dump), ids)
             print(
                 f"| {name} | {size / 1e6:.1f} MB | {bits} | {got['max']:.3g} | {got['rms']:.3g} "

@@ -23,9 +23,10 @@ namespace lapidary {
 namespace {
 
 constexpr const char* kVerifyExamples =
-    R"(The engine, loaded as `run` loads it, is held against an independent executor (libtorch, float64): every layer's hidden
-state, keys and values, the logits, and greedy text. Checks of the tokenizer, the template and the tensors come first.
-Exit code 0: passed. 1: failed, and the report says where first; or it could not be checked, and the error says why.
+    R"(Two steps against an independent executor (libtorch, float64). Structure: the engine in float throughout, every layer's
+hidden state, keys and values, the logits, and greedy text, strictly. Shipped mode: the arithmetic and KV type that `run` uses with
+the same flags, by what they do to the answers (KL divergence). Checks of the tokenizer, the template and the tensors come first.
+Exit code 0: passed. 1: failed, and the report says which step and where first; or it could not be checked, and the error says why.
 
 Prompts: texts of several kinds and one longer than the model's window are built in. --prompts takes a text file, one prompt a
 line, or a .jsonl file with "text", "ids" or "messages" (and "name") on each line.
@@ -33,6 +34,7 @@ line, or a .jsonl file with "text", "ids" or "messages" (and "name") on each lin
 Examples:
   lapidary verify smollm2-135m-instruct
   lapidary verify smollm2-135m-instruct --self-test          is every kind of damage seen?
+  lapidary verify smollm2-135m-instruct --arithmetic a8      what eight bits of activations cost
   lapidary verify model-q4.gguf --against model-f32/         what the quantisation costs
   lapidary verify gemma3-270m --kv-dtype bf16 --prompts mine.jsonl --json)";
 
@@ -121,59 +123,107 @@ class Verification {
     std::optional<Checkpoint> other;
     if (!flags_.against.empty()) other = open_other();
     ensure(why_no_reference().empty(), ErrorCode::unsupported, "{}", why_no_reference());
-    LoadTimes times;
-    const std::unique_ptr<Engine> engine = load_engine(checkpoint_, engine_flags(), times);
-    const ReferenceType type = reference_type(flags_.dtype);
-    const bool hold = reference_weights_fit(checkpoint_.spec, type);
-    Progress opening("reference");
-    opening.show(0, 1, false);
-    const Checkpoint& truth = other ? *other : checkpoint_;
-    const auto reference = open_reference(truth.spec, *truth.tensors,
-                                          {.type = type, .hold_weights = hold, .threads = engine->threads()});
-    opening.clear();
-    report_.engine = fmt::format("{}; {} threads", engine->numeric_mode(), engine->threads());
-    report_.reference = fmt::format("libtorch, {}{}", reference_type_name(type),
-                                    hold ? "" : ", weights decoded layer by layer");
-    report_.tolerances = other ? Tolerances{} : tolerances_of(kv_dtype(), arithmetic());
-    verify_prompts(*engine, *reference);
+    judge_structure(other ? *other : checkpoint_);
+    if (!report_.passed()) {
+      report_.shipped_note = "not judged: what a mode costs a wrong engine says nothing";
+    } else if (shipped_is_float()) {
+      report_.shipped_note = "float as above, nothing more to judge";
+    } else {
+      judge_shipped_mode();
+    }
   }
 
-  // In float whatever the mode: what is tested is whether the comparison sees, and only there it is strict.
   void self_test() {
-    EngineFlags strict = engine_flags();
-    strict.kv_dtype = strict.arithmetic = "f32";
+    const EngineOptions strict = engine_options(checkpoint_, float_flags());
     Progress progress("damaging the engine's copy");
-    const auto total = static_cast<int64_t>(mutations().size());
+    const auto total = static_cast<int64_t>(mutations().size()) + 1;
+    const auto show = [&] { progress.show(static_cast<int64_t>(report_.mutations.size()), total, false); };
     for (const Mutation& mutation : mutations()) {
-      progress.show(static_cast<int64_t>(report_.mutations.size()), total, false);
-      report_.mutations.push_back(try_mutation(mutation, checkpoint_.spec, *checkpoint_.tensors,
-                                               engine_options(checkpoint_, strict), prompts_, report_.prompts,
-                                               tolerances_of(DType::f32, Arithmetic::f32)));
+      show();
+      report_.mutations.push_back(try_mutation(mutation, checkpoint_.spec, *checkpoint_.tensors, strict,
+                                               prompts_, report_.prompts, strict_tolerances()));
     }
+    show();
+    report_.mutations.push_back(try_lost_terms(checkpoint_.spec, *checkpoint_.tensors,
+                                               engine_options(checkpoint_, shipped_flags()),
+                                               report_.prompts));
   }
 
   VerifyReport& report() { return report_; }
 
  private:
-  KvTypes kv_dtype() const {
-    return flags_.full_dtype ? DType::f32 : kv_types_from_name(flags_.engine.kv_dtype, "--kv-dtype");
+  // Step one: is it the model?
+  void judge_structure(const Checkpoint& truth) {
+    LoadTimes times;
+    const std::unique_ptr<Engine> engine = load_engine(checkpoint_, float_flags(), times);
+    const ReferenceType type = reference_type(flags_.dtype);
+    const bool hold = reference_weights_fit(checkpoint_.spec, type);
+    Progress opening("reference");
+    opening.show(0, 1, false);
+    const auto reference = open_reference(truth.spec, *truth.tensors,
+                                          {.type = type, .hold_weights = hold, .threads = engine->threads()});
+    opening.clear();
+    report_.structure_engine = engine_text(*engine);
+    report_.reference = fmt::format("libtorch, {}{}", reference_type_name(type),
+                                    hold ? "" : ", weights decoded layer by layer");
+    if (report_.against.empty()) report_.structure_tolerances = strict_tolerances();
+    Progress progress("verifying");
+    for (const VerifyPrompt& prompt : prompts_) {
+      show(progress, report_.prompts.size());
+      report_.prompt_names.push_back(prompt.name);
+      report_.prompt_tokens.push_back(static_cast<int64_t>(prompt.tokens.size()));
+      report_.prompts.push_back(
+          verify_prompt(*engine, *reference, prompt, flags_.decode, report_.structure_tolerances));
+      if (!flags_.self_test) report_.prompts.back().expected.drop_states();
+    }
   }
 
-  Arithmetic arithmetic() const {
-    // Float weights are multiplied in float in every mode.
-    const bool quantised =
+  bool shipped_is_float() const {
+    const bool quantised =  // float weights are multiplied in float in every mode
         std::any_of(checkpoint_.dtype_bytes.begin(), checkpoint_.dtype_bytes.end(),
                     [](const auto& entry) { return is_quantised(*dtype_from_name(entry.first)); });
-    return flags_.full_dtype || !quantised ? Arithmetic::f32 : arithmetic_from_name(flags_.engine.arithmetic);
+    const EngineFlags flags = shipped_flags();
+    return flags.kv_dtype == "f32" && (flags.arithmetic == "f32" || !quantised);
   }
 
-  EngineFlags engine_flags() const {
+  // Step two: what does the mode cost that answers are computed in?
+  void judge_shipped_mode() {
+    const EngineFlags flags = shipped_flags();
+    LoadTimes times;
+    const std::unique_ptr<Engine> engine = load_engine(checkpoint_, flags, times);
+    report_.shipped_engine = engine_text(*engine);
+    if (report_.against.empty()) {
+      report_.shipped_tolerances =
+          tolerances_of(engine_options(checkpoint_, flags).kv_dtype, engine->arithmetic());
+    }
+    Progress progress("verifying the shipped mode");
+    for (const PromptResult& prompt : report_.prompts) {
+      show(progress, report_.shipped.size());
+      report_.shipped.push_back(verify_shipped(*engine, prompt.expected, report_.shipped_tolerances));
+    }
+  }
+
+  static std::string engine_text(const Engine& engine) {
+    return fmt::format("{}; {} threads", engine.numeric_mode(), engine.threads());
+  }
+
+  void show(Progress& progress, size_t done) const {
+    progress.show(static_cast<int64_t>(done), static_cast<int64_t>(prompts_.size()), false);
+  }
+
+  EngineFlags shipped_flags() const {
     EngineFlags out = flags_.engine;
     if (flags_.full_dtype) out.kv_dtype = out.arithmetic = "f32";
     out.context = 0;  // no more pages than the prompts need
     for (const VerifyPrompt& prompt : prompts_) {
       out.context = std::max(out.context, static_cast<int64_t>(prompt.tokens.size()) + flags_.decode);
     }
+    return out;
+  }
+
+  EngineFlags float_flags() const {
+    EngineFlags out = shipped_flags();
+    out.kv_dtype = out.arithmetic = "f32";
     return out;
   }
 
@@ -194,18 +244,6 @@ class Verification {
            other.path.string(), checkpoint_.path.string());
     report_.against = other.path.string();
     return other;
-  }
-
-  void verify_prompts(Engine& engine, Reference& reference) {
-    Progress progress("verifying");
-    for (const VerifyPrompt& prompt : prompts_) {
-      progress.show(static_cast<int64_t>(report_.prompts.size()), static_cast<int64_t>(prompts_.size()),
-                    false);
-      report_.prompt_names.push_back(prompt.name);
-      report_.prompt_tokens.push_back(static_cast<int64_t>(prompt.tokens.size()));
-      report_.prompts.push_back(verify_prompt(engine, reference, prompt, flags_.decode, report_.tolerances));
-      if (!flags_.self_test) report_.prompts.back().expected = Trace();  // gigabytes, and nobody needs them
-    }
   }
 
   const VerifyFlags& flags_;
@@ -255,7 +293,7 @@ void add_verify_command(CLI::App& program, Action& action) {
   command->add_option("--against", flags->against,
                       "The reference reads this model: states what quantisation costs");
   command->add_flag("--full-dtype", flags->full_dtype,
-                    "Engine in float throughout, whatever --kv-dtype and --arithmetic say");
+                    "Structure only: no second step, whatever --kv-dtype and --arithmetic say");
   command->add_flag("--self-test", flags->self_test,
                     "Also damage the engine's copy, one feature at a time: is it seen?");
   command->add_flag("--json", flags->json, "One JSON object");

@@ -40,7 +40,10 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command
       .add_option(
           "--arithmetic", flags.arithmetic,
-          "Products with quantised weights: f32, or integers with activations of 15 (a16) or 8 bits (a8)")
+          fmt::format(
+              "Products with quantised weights: integers with activations of 15 bits (a16) or 8 bits (a8), "
+              "or f32 (default {})",
+              arithmetic_name(kDefaultArithmetic)))
       ->check(CLI::IsMember({"f32", "a16", "a8"}))
       ->group(group);
 }

@@ -21,7 +21,7 @@ struct EngineFlags {
   bool pin = false;
   int64_t chunk = 256;
   int64_t context = 0;
-  std::string kv_dtype = "f16", arithmetic = "f32";
+  std::string kv_dtype = "f16", arithmetic{arithmetic_name(kDefaultArithmetic)};
   int64_t keep_behind = 0;  // a flag of commands that go back in a text
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);

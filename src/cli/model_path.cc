@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/quote.h"
 #include "cli/suggest.h"
-#include "formats/atomic_file.h"
+#include "formats/paths.h"
 
 namespace lapidary {
 namespace fs = std::filesystem;
@@ -35,21 +35,29 @@ int split_number(const std::string& name) {
 
 std::vector<fs::path> gguf_models_in(const fs::path& folder) {
   std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != ".gguf" || entry.is_directory()) continue;
-    if (split_number(entry.path().filename().string()) <= 1) found.push_back(entry.path());
+  for (const fs::path& entry : entries_of(folder)) {
+    if (entry.extension() != ".gguf" || is_folder(entry)) continue;
+    if (split_number(entry.filename().string()) <= 1) found.push_back(entry);
   }
-  std::sort(found.begin(), found.end());
   return found;
 }
 
 bool is_model_folder(const fs::path& folder) {
-  return fs::exists(folder / "config.json") || gguf_models_in(folder).size() == 1;
+  return is_there(folder / "config.json") || gguf_models_in(folder).size() == 1;
+}
+
+// The same of a folder that may not be ours to look into: then nothing that could be run is in it.
+bool seems_model_folder(const fs::path& folder) {
+  try {
+    return is_model_folder(folder);
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 bool has_weights(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& entry : entries_of(folder)) {
+    const std::string name = entry.filename().string();
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return true;
   }
   return false;
@@ -57,7 +65,7 @@ bool has_weights(const fs::path& folder) {
 
 fs::path resolve_folder(const fs::path& folder, bool config_alone) {
   const std::vector<fs::path> models = gguf_models_in(folder);
-  if (fs::exists(folder / "config.json")) {
+  if (is_there(folder / "config.json")) {
     if (has_weights(folder)) return folder;
     ensure(config_alone, ErrorCode::usage,
            "{} has a config.json but no .safetensors weights; only inspect can do with that",
@@ -75,7 +83,7 @@ fs::path resolve_folder(const fs::path& folder, bool config_alone) {
 }
 
 fs::path resolve_existing(const fs::path& path, bool config_alone) {
-  if (fs::is_directory(path)) return resolve_folder(path, config_alone);
+  if (is_folder(path)) return resolve_folder(path, config_alone);
   const std::string name = path.filename().string();
   if (path.extension() == ".gguf") {
     const int part = split_number(name);
@@ -123,7 +131,7 @@ std::vector<std::string> cached_models(const fs::path& cache) {
   for (const auto& entry : fs::directory_iterator(cache, ignored)) {
     const fs::path& path = entry.path();
     if (entry.is_directory(ignored)) {
-      if (is_model_folder(path)) names.insert(path.filename().string());
+      if (seems_model_folder(path)) names.insert(path.filename().string());
     } else if (path.extension() == ".gguf" && split_number(path.filename().string()) <= 1) {
       names.insert(path.stem().string());
     }
@@ -133,13 +141,13 @@ std::vector<std::string> cached_models(const fs::path& cache) {
 
 fs::path resolve_model(const std::string& model, bool config_alone) {
   ensure(!model.empty(), ErrorCode::usage, "MODEL is empty");
-  if (type_at(model) != fs::file_type::not_found) return resolve_existing(model, config_alone);
+  if (is_there(model)) return resolve_existing(model, config_alone);
   const fs::path path(model), cache = model_cache();
   if (path.has_parent_path()) {
     fail(ErrorCode::not_found, "no such file or folder: {}", lapidary::quoted(model));
   }
   for (const fs::path& candidate : {cache / model, cache / (model + ".gguf")}) {
-    if (type_at(candidate) != fs::file_type::not_found) return resolve_existing(candidate, config_alone);
+    if (is_there(candidate)) return resolve_existing(candidate, config_alone);
   }
   fail_unknown(model, cache);
 }

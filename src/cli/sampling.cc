@@ -9,6 +9,7 @@
 #include "base/quote.h"
 #include "cli/flags.h"
 #include "formats/mapped_file.h"
+#include "formats/paths.h"
 
 namespace lapidary {
 namespace {
@@ -44,7 +45,7 @@ std::optional<double> number_field(const boost::json::object& config, const char
 SamplingParams model_defaults(const fs::path& checkpoint) {
   SamplingParams params;
   const fs::path path = checkpoint / "generation_config.json";
-  if (!fs::is_directory(checkpoint) || !fs::exists(path)) return params;
+  if (!is_folder(checkpoint) || !is_there(path)) return params;
   boost::system::error_code problem;
   const boost::json::value document = boost::json::parse(read_text_file(path), problem);
   ensure(!problem && document.is_object(), ErrorCode::data, "{} is no JSON object", path.string());

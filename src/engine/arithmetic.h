@@ -13,6 +13,8 @@ enum class Arithmetic : uint8_t {
   a8,   // the same with one int8 term
 };
 
+inline constexpr Arithmetic kDefaultArithmetic = Arithmetic::a16;  // what ships
+
 std::string_view arithmetic_name(Arithmetic arithmetic);  // "f32"
 Arithmetic arithmetic_from_name(std::string_view name);   // Error(usage) naming the known ones
 

@@ -12,6 +12,11 @@
 namespace lapidary {
 namespace {
 
+// What is asked for means something only where a weight is quantised.
+Arithmetic in_effect(Arithmetic wanted, const Weights& weights) {
+  return weights.quantised ? wanted : Arithmetic::f32;
+}
+
 // What the bits of K and V depend on.
 std::string bits_mode(Arithmetic arithmetic) {
   if (arithmetic == Arithmetic::f32) return "exact, f32 accumulation";
@@ -65,7 +70,8 @@ struct Engine::Impl {
         weights(load_weights(spec, source, team, o.on_load)),
         cache(spec,
               {options.kv_dtype, options.max_sequences, options.context, options.chunk, options.keep_behind}),
-        forward(spec, weights, kernels, team, cache, options.arithmetic, options.chunk) {
+        forward(spec, weights, kernels, team, cache, in_effect(options.arithmetic, weights), options.chunk) {
+    options.arithmetic = in_effect(options.arithmetic, weights);
     rows.reserve(static_cast<size_t>(options.chunk));
     fed.reserve(static_cast<size_t>(options.max_sequences));
     named.resize(static_cast<size_t>(options.max_sequences));
@@ -192,6 +198,9 @@ const ModelSpec& Engine::spec() const {
 }
 int Engine::threads() const {
   return impl_->team.size();
+}
+Arithmetic Engine::arithmetic() const {
+  return impl_->options.arithmetic;
 }
 
 void Engine::forward(std::span<const Feed> feeds, OnLogits on_logits, Probe* probe) {

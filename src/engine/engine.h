@@ -25,9 +25,9 @@ struct EngineOptions {
   bool pin = false;    // each thread on a core of its own
   int64_t chunk = 256;  // rows of one step: prefill is cut into pieces of at most this many
   int64_t max_sequences = 8;
-  int64_t context = 0;                      // positions per sequence; 0: the model's max_position
-  KvTypes kv_dtype;                         // of keys and values (base/kv_types.h): f32; the commands take f16
-  Arithmetic arithmetic = Arithmetic::f32;  // of products with quantised weights
+  int64_t context = 0;                         // positions per sequence; 0: the model's max_position
+  KvTypes kv_dtype;                            // of keys and values (base/kv_types.h): f32; the commands take f16
+  Arithmetic arithmetic = kDefaultArithmetic;  // of products with quantised weights
   // Positions kept behind each window, so that a sequence can be cut back that far (trim). They cost their
   // bytes in every layer with a window; 0 keeps what is left in partly used pages only.
   int64_t keep_behind = 0;
@@ -102,6 +102,9 @@ class Engine {
   const ModelSpec& spec() const;
   EngineStats stats() const;
   int threads() const;
+  // f32 whatever the options say where no weight is quantised: float weights are multiplied in float in every
+  // mode.
+  Arithmetic arithmetic() const;
   std::string numeric_mode() const;  // "exact, a16, f32 accumulation, kv bf16; avx2"
 
  private:

@@ -77,13 +77,7 @@ class Loader {
   void place(const TensorInfo& info) {
     const std::string name = slot_name(info.slot);
     TensorData data = source_.read(info.slot);
-    ensure(data.view.shape == info.shape, ErrorCode::data, "tensor {}: expected shape {}, got {}", name,
-           shape_text(info.shape), shape_text(data.view.shape));
-    const DType dtype = data.view.dtype;
-    ensure(is_float(dtype) || (info.dtype_rule == DTypeRule::any_weight && is_quantised(dtype)),
-           ErrorCode::data, "tensor {}: expected {}, got {}", name,
-           info.dtype_rule == DTypeRule::any_weight ? "a float or block-quantised type" : "f32, f16 or bf16",
-           dtype_name(dtype));
+    check_tensor(info, data.view);
     std::visit([&](auto* to) { put(std::move(data), name, *to); }, target_of(info.slot, weights_));
     done_ += element_count(info.shape, name);
     if (progress_) (*progress_)(done_, total_);
@@ -132,6 +126,7 @@ class Loader {
       fail(ErrorCode::data, "tensor {}: weight at row {}, column {} is not a finite number", name, bad->row,
            bad->column);
     panels.data = buffer.data();
+    weights_.quantised |= panels.format.quantised();
     weights_.packed_bytes += static_cast<int64_t>(buffer.size());
     weights_.buffers.push_back(std::move(buffer));
     return panels;

@@ -45,6 +45,7 @@ struct Weights {
   std::vector<float> output_norm, ple_norm;
   std::vector<LayerWeights> layers;
   int64_t packed_bytes = 0, mapped_bytes = 0;
+  bool quantised = false;       // some panels are: arithmetics differ in these
   std::vector<Buffer> buffers;  // owners of the panels
 };
 

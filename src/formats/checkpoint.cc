@@ -11,6 +11,7 @@
 #include "formats/import_hf.h"
 #include "formats/mapped_file.h"
 #include "formats/open_gguf.h"
+#include "formats/paths.h"
 #include "formats/safetensors.h"
 #include "formats/text_assets.h"
 
@@ -61,11 +62,11 @@ void check_index(const fs::path& folder, const std::map<std::string, std::string
 }
 
 std::string other_weights(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.path().extension() == ".gguf")
+  for (const fs::path& entry : entries_of(folder)) {
+    const std::string name = entry.filename().string();
+    if (entry.extension() == ".gguf")
       return "give the path of the GGUF file itself: " + lapidary::quoted(name);
-    if (entry.path().extension() == ".bin" || entry.path().extension() == ".pth") {
+    if (entry.extension() == ".bin" || entry.extension() == ".pth") {
       return "pickled weights are not read: " + lapidary::quoted(name);
     }
   }
@@ -74,7 +75,7 @@ std::string other_weights(const fs::path& folder) {
 
 Weights read_weights(const fs::path& folder) {
   Weights out;
-  const bool indexed = fs::exists(folder / kIndex), single = fs::exists(folder / kSingle);
+  const bool indexed = is_there(folder / kIndex), single = is_there(folder / kSingle);
   ensure(indexed || single, ErrorCode::not_found, "{}: expected {} or {}; {}", folder.string(), kSingle,
          kIndex, other_weights(folder));
   if (!indexed) return add_file(folder / kSingle, out), out;
@@ -118,7 +119,7 @@ bool starts_with_gguf_magic(const fs::path& path) {
 
 Checkpoint open_hf_folder(const fs::path& folder, const std::string& config_name) {
   const fs::path config = folder / config_name;
-  ensure(fs::exists(config), ErrorCode::not_found, "{}: expected {}; {}", folder.string(), config_name,
+  ensure(is_there(config), ErrorCode::not_found, "{}: expected {}; {}", folder.string(), config_name,
          other_weights(folder));
   Checkpoint out;
   out.path = folder;
@@ -136,9 +137,9 @@ Checkpoint open_hf_folder(const fs::path& folder, const std::string& config_name
 }
 
 Checkpoint open_checkpoint(const fs::path& path) {
-  ensure(fs::exists(path), ErrorCode::not_found,
+  ensure(is_there(path), ErrorCode::not_found,
          "{}: expected a model folder, a GGUF file or a config.json, got nothing there", path.string());
-  if (fs::is_directory(path)) return open_hf_folder(path);
+  if (is_folder(path)) return open_hf_folder(path);
   if (path.extension() == ".json") return open_config(path);
   if (starts_with_gguf_magic(path)) return open_gguf(path);
   ensure(path.extension() != ".safetensors", ErrorCode::usage,

@@ -4,6 +4,7 @@
 #include "formats/hf_keys.h"
 #include "formats/import_common.h"
 #include "formats/mapped_file.h"
+#include "formats/paths.h"
 #include "spec/json_fields.h"
 
 namespace lapidary {
@@ -12,11 +13,11 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string read_if_there(const fs::path& path) {
-  return fs::exists(path) ? read_text_file(path) : std::string();
+  return is_there(path) ? read_text_file(path) : std::string();
 }
 
 void read_generation_config(const fs::path& path, int64_t vocab_size, TextAssets& out) {
-  if (!fs::exists(path)) return;
+  if (!is_there(path)) return;
   const auto root = parse_json(read_text_file(path), path.string());
   JsonFields f(root, path.string());
   const auto take = [&](std::string_view key, std::optional<int64_t>& id) {
@@ -60,7 +61,7 @@ void read_text_assets(const fs::path& folder, int64_t vocab_size, TextAssets& ou
   out.tokenizer_json = read_if_there(folder / hf_key::tokenizer_file);
   out.tokenizer_config_json = read_if_there(folder / hf_key::tokenizer_config_file);
   read_generation_config(folder / hf_key::generation_file, vocab_size, out);
-  if (fs::exists(folder / hf_key::template_file)) {
+  if (is_there(folder / hf_key::template_file)) {
     out.chat_template = read_text_file(folder / hf_key::template_file);
     out.chat_template_source = "chat_template.jinja";
   } else if (!out.tokenizer_config_json.empty()) {

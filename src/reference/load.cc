@@ -30,7 +30,8 @@ std::filesystem::path module_path() {
 
 Loaded load() {
   const std::filesystem::path path = module_path();
-  if (!std::filesystem::exists(path)) {
+  std::error_code untold;
+  if (!std::filesystem::exists(path, untold)) {
     return {nullptr,
             fmt::format("this build has no reference executor: {} is not there; {}", path.string(), kRemedy)};
   }

@@ -5,7 +5,6 @@
 #include "base/error.h"
 
 namespace lapidary {
-namespace {
 
 void check_tensor(const TensorInfo& info, const TensorView& tensor) {
   const std::string name = slot_name(info.slot);
@@ -24,8 +23,6 @@ void check_tensor(const TensorInfo& info, const TensorView& tensor) {
   ensure(tensor.bytes.size() == expected, ErrorCode::data, "{}: expected {} bytes of {}, got {}", name,
          expected, dtype_name(tensor.dtype), tensor.bytes.size());
 }
-
-}  // namespace
 
 TensorData MemoryTensors::read(const Slot& slot) const {
   const auto it = tensors_.find(slot);

@@ -38,6 +38,10 @@ class MemoryTensors : public TensorSource, public TensorSink {
   std::map<Slot, TensorData> tensors_;
 };
 
+// Checks that a tensor has the shape that `info` states, an allowed dtype, whole blocks and all its bytes;
+// throws Error(data) naming the slot.
+void check_tensor(const TensorInfo& info, const TensorView& tensor);
+
 // Checks that `source` holds every required tensor of `spec` with the right shape and an allowed dtype;
 // throws naming the first that fails.
 void check_tensors(const ModelSpec& spec, const TensorSource& source);

@@ -37,6 +37,9 @@ struct LogitComparison {
   double max_absolute = 0;
   double kl_mean = 0, kl_max = 0;  // KL(expected || got) per row, nats
   int64_t rows = 0, same_first_choice = 0;
+  // Natural log-probabilities of the prompt's own tokens, where the logits before them were kept.
+  int64_t scored = 0;
+  double logprob_sum = 0, expected_logprob_sum = 0;
 };
 
 struct GreedyComparison {  // each decoded token against the expected side's first choice, given the same
@@ -54,9 +57,13 @@ struct Comparison {
   GreedyComparison greedy;
 };
 Comparison compare(const ModelSpec& spec, const Trace& got, const Trace& expected);
+// The logits alone: what is left of a trace without its states.
+LogitComparison compare_logits(const ModelSpec& spec, const Trace& got, const Trace& expected);
 
 // The first place, in the order of computation, that leaves the tolerances: "layer 3, K: 0.0123 at position 7
 // (tolerance 0.0002)". Empty: none does.
 std::string first_failure(const Comparison& comparison, const Tolerances& tolerances);
+// The same of logits alone.
+std::string first_failure(const LogitComparison& logits, const Tolerances& tolerances);
 
 }  // namespace lapidary

@@ -4,46 +4,14 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <map>
 
 #include "base/blocks.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "spec/patched_tensors.h"
 
 namespace lapidary {
 namespace {
-
-// A source with some tensors replaced.
-class Patched : public TensorSource {
- public:
-  explicit Patched(const TensorSource& base) : base_(base) {}
-  TensorData read(const Slot& slot) const override {
-    const auto swapped = swapped_.find(slot);
-    if (swapped != swapped_.end()) return base_.read(swapped->second);
-    return patches_.contains(slot) ? patches_.read(slot) : base_.read(slot);
-  }
-  void replace(const Slot& slot, const std::function<void(std::vector<float>&)>& change) {
-    const TensorData data = read(slot);
-    std::vector<float> values = to_floats(data.view);
-    change(values);
-    patches_.write(slot, {DType::f32, data.view.shape, std::as_bytes(std::span(values))});
-  }
-  void replace_bytes(const Slot& slot, const std::function<void(DType, std::span<std::byte>)>& change) {
-    const TensorData data = read(slot);
-    std::vector<std::byte> bytes(data.view.bytes.begin(), data.view.bytes.end());
-    change(data.view.dtype, bytes);
-    patches_.write(slot, {data.view.dtype, data.view.shape, bytes});
-  }
-  void swap(const Slot& a, const Slot& b) {
-    swapped_[a] = b;
-    swapped_[b] = a;
-  }
-
- private:
-  const TensorSource& base_;
-  MemoryTensors patches_;
-  std::map<Slot, Slot> swapped_;
-};
 
 using Result = std::optional<Mutant>;
 
@@ -72,7 +40,7 @@ Result change_spec(const ModelSpec& spec, const TensorSource& source, const std:
   } catch (const Error&) {
     return std::nullopt;
   }
-  return Mutant{changed, std::make_shared<Patched>(source), what};
+  return Mutant{changed, std::make_shared<PatchedTensors>(source), what};
 }
 
 // The same for every layer with attention.
@@ -90,8 +58,8 @@ Result change_attention(const ModelSpec& spec, const TensorSource& source, const
 Result change_tensor(const ModelSpec& spec, const TensorSource& source, std::optional<int64_t> layer,
                      TensorKind kind, const std::function<void(std::vector<float>&)>& change) {
   if (!layer) return std::nullopt;
-  auto patched = std::make_shared<Patched>(source);
-  patched->replace({kind, *layer}, change);
+  auto patched = std::make_shared<PatchedTensors>(source);
+  patched->change({kind, *layer}, change);
   return Mutant{spec, patched, slot_name({kind, *layer})};
 }
 
@@ -112,10 +80,10 @@ Result scalar_is_one(const ModelSpec& spec, const TensorSource& source) {
 
 Result no_ple(const ModelSpec& spec, const TensorSource& source) {
   if (spec.ple_dim == 0) return std::nullopt;
-  auto patched = std::make_shared<Patched>(source);
+  auto patched = std::make_shared<PatchedTensors>(source);
   for (int64_t i = 0; i < spec.n_layers(); ++i) {
     if (!layer_of(spec, i).ple) continue;
-    patched->replace({TensorKind::ple_output, i}, [](std::vector<float>& v) { fill_with(v, 0.0F); });
+    patched->change({TensorKind::ple_output, i}, [](std::vector<float>& v) { fill_with(v, 0.0F); });
   }
   return Mutant{spec, patched, "every layer"};
 }
@@ -163,7 +131,7 @@ Result other_donor(const ModelSpec& spec, const TensorSource& source) {
       } catch (const Error&) {
         continue;  // of another shape, window or rope
       }
-      return Mutant{changed, std::make_shared<Patched>(source),
+      return Mutant{changed, std::make_shared<PatchedTensors>(source),
                     fmt::format("layer {} reads layer {}, not {}", i, donor, borrower.attention->kv_owner)};
     }
   }
@@ -174,7 +142,7 @@ Result swapped_kv(const ModelSpec& spec, const TensorSource& source) {
   const auto layer = middle_layer(
       spec, [&](int64_t i) { return layer_of(spec, i).owns_kv(i) && !layer_of(spec, i).attention->k_eq_v; });
   if (!layer) return std::nullopt;
-  auto patched = std::make_shared<Patched>(source);
+  auto patched = std::make_shared<PatchedTensors>(source);
   patched->swap({TensorKind::key, *layer}, {TensorKind::value, *layer});
   return Mutant{spec, patched, fmt::format("layer {}", *layer)};
 }
@@ -281,8 +249,8 @@ Result flipped_bit(const ModelSpec& spec, const TensorSource& source) {
   const auto layer = middle_layer(spec, [&](int64_t i) { return layer_of(spec, i).ffn.has_value(); });
   if (!layer) return std::nullopt;
   const Slot slot{TensorKind::down, *layer};
-  auto patched = std::make_shared<Patched>(source);
-  patched->replace_bytes(slot, flip_exponent);
+  auto patched = std::make_shared<PatchedTensors>(source);
+  patched->change_bytes(slot, flip_exponent);
   return Mutant{spec, patched, slot_name(slot)};
 }
 

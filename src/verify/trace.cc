@@ -68,10 +68,11 @@ int64_t count_rows(int64_t n_prompt, int64_t n_decoded) {
 
 }  // namespace
 
-Trace::Trace(const ModelSpec& spec, int64_t n_prompt, int64_t n_decoded)
-    : prompt_rows(n_prompt),
-      rows(count_rows(n_prompt, n_decoded)),
-      first_logits(std::max<int64_t>(0, n_prompt - kPromptLogits)) {
+Trace::Trace(const ModelSpec& spec, std::span<const int32_t> given, int64_t n_decoded)
+    : prompt_rows(static_cast<int64_t>(given.size())),
+      rows(count_rows(prompt_rows, n_decoded)),
+      first_logits(std::max<int64_t>(0, prompt_rows - kPromptLogits)),
+      prompt(given.begin(), given.end()) {
   const auto matrix = [](int64_t n_rows, int64_t width) {
     return std::vector<float>(static_cast<size_t>(n_rows * width));
   };
@@ -86,20 +87,15 @@ Trace::Trace(const ModelSpec& spec, int64_t n_prompt, int64_t n_decoded)
   }
 }
 
-int64_t Trace::bytes(const ModelSpec& spec, int64_t n_prompt, int64_t n_decoded) {
-  const int64_t rows = count_rows(n_prompt, n_decoded);
-  int64_t per_row = (spec.n_layers() + 1) * spec.d_model;
-  for (int64_t i = 0; i < spec.n_layers(); ++i) {
-    const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
-    if (layer.owns_kv(i)) per_row += 2 * layer.attention->n_kv_heads * layer.attention->head_dim;
-  }
-  const int64_t logit_rows = std::min(n_prompt, kPromptLogits) + rows - n_prompt;
-  return 4 * (rows * per_row + logit_rows * spec.vocab_size);
+void Trace::drop_states() {
+  hidden = {};
+  final_norm = {};
+  kv = {};
 }
 
 Trace trace_engine(Engine& engine, std::span<const int32_t> prompt, int64_t n_decode,
                    std::span<const int32_t> forced) {
-  Trace trace(engine.spec(), static_cast<int64_t>(prompt.size()), n_decode);
+  Trace trace(engine.spec(), prompt, n_decode);
   EngineTracer tracer(trace);
   struct Sequence {  // closed when a step throws, too
     explicit Sequence(Engine& e) : engine(e), id(e.open()) {}
@@ -135,7 +131,7 @@ Trace trace_engine(Engine& engine, std::span<const int32_t> prompt, int64_t n_de
 Trace trace_reference(const ModelSpec& spec, Reference& reference, std::span<const int32_t> prompt,
                       std::span<const int32_t> decoded) {
   const auto n_prompt = static_cast<int64_t>(prompt.size()), n_decoded = static_cast<int64_t>(decoded.size());
-  Trace trace(spec, n_prompt, n_decoded);
+  Trace trace(spec, prompt, n_decoded);
   trace.decoded.assign(decoded.begin(), decoded.end());
   reference.reset();
   ReferenceTracer prefill(trace, 0);

@@ -24,11 +24,12 @@ struct Trace {
   std::vector<float> final_norm;           // [R, D]
   std::map<int64_t, Kv> kv;                // by owner layer
   std::vector<float> logits;               // [R - first_logits, V]
-  std::vector<int32_t> decoded;            // what followed the prompt
+  std::vector<int32_t> prompt, decoded;    // tokens: what was given, and what followed it
 
   Trace() = default;
-  Trace(const ModelSpec& spec, int64_t n_prompt, int64_t n_decoded);
-  static int64_t bytes(const ModelSpec& spec, int64_t n_prompt, int64_t n_decoded);
+  Trace(const ModelSpec& spec, std::span<const int32_t> prompt, int64_t n_decoded);
+  // Logits and tokens stay: of a long prompt the rest is gigabytes.
+  void drop_states();
 };
 
 // Logits are kept for this many of a prompt's last rows: of all rows they would be gigabytes.

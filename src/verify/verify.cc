@@ -19,6 +19,26 @@ bool past_a_window(const ModelSpec& spec, const VerifyPrompt& prompt) {
   });
 }
 
+// Bounds of the mean divergence that a mode may cost, in nats.
+double cost_of(Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::f32: return 0;
+    case Arithmetic::a16: return 1e-4;
+    case Arithmetic::a8: return 1.5e-2;
+  }
+  fail(ErrorCode::internal, "an arithmetic without a tolerance");
+}
+
+double cost_of(DType kv_dtype) {
+  switch (kv_dtype) {
+    case DType::f32: return 0;
+    case DType::f16: return 1e-4;
+    case DType::bf16: return 1e-2;
+    case DType::i8: return 1e-2;
+    default: fail(ErrorCode::internal, "a KV type without a tolerance: {}", dtype_name(kv_dtype));
+  }
+}
+
 }  // namespace
 
 Tolerances tolerances_of(const KvTypes& kv, Arithmetic arithmetic) {
@@ -26,10 +46,9 @@ Tolerances tolerances_of(const KvTypes& kv, Arithmetic arithmetic) {
     return {.hidden = 2e-4, .kv = 2e-4, .logits = 2e-4, .mean_kl = 1e-6};
   }
   // Activations, or keys and values, keep fewer bits. What that does to the answers is a cost, bounded by its
-  // mean divergence; single values are stated. (An expert chosen by a hair may change a whole row.)
-  if (arithmetic == Arithmetic::a8) return {.mean_kl = 1.5e-2};
-  if (kv.keys == DType::bf16 || kv.values == DType::bf16) return {.mean_kl = 1e-2};
-  return {.mean_kl = 1e-4};
+  // mean divergence; single values are stated. (An expert chosen by a hair may change a whole row.) Errors
+  // that know nothing of each other add as squares do, and a divergence is a square.
+  return {.mean_kl = cost_of(arithmetic) + std::max(cost_of(kv.keys), cost_of(kv.values))};
 }
 
 PromptResult verify_prompt(Engine& engine, Reference& reference, const VerifyPrompt& prompt, int64_t n_decode,
@@ -43,6 +62,17 @@ PromptResult verify_prompt(Engine& engine, Reference& reference, const VerifyPro
   result.reference_seconds = now() - between;
   result.comparison = compare(engine.spec(), got, result.expected);
   result.failure = first_failure(result.comparison, tolerances);
+  return result;
+}
+
+ShippedResult verify_shipped(Engine& engine, const Trace& expected, const Tolerances& tolerances) {
+  ShippedResult result;
+  const double start = now();
+  const Trace got =
+      trace_engine(engine, expected.prompt, static_cast<int64_t>(expected.decoded.size()), expected.decoded);
+  result.engine_seconds = now() - start;
+  result.logits = compare_logits(engine.spec(), got, expected);
+  result.failure = first_failure(result.logits, tolerances);
   return result;
 }
 
@@ -74,6 +104,29 @@ MutationResult try_mutation(const Mutation& mutation, const ModelSpec& spec, con
     if (error.code() != ErrorCode::data && error.code() != ErrorCode::usage) throw;
     result.detail = error.what();
     return result;
+  }
+  result.outcome = MutationOutcome::missed;
+  return result;
+}
+
+MutationResult try_lost_terms(const ModelSpec& spec, const TensorSource& source, EngineOptions options,
+                              const std::vector<PromptResult>& healthy) {
+  MutationResult result{"low terms of activations lost", MutationOutcome::not_applicable,
+                        "the shipped mode is not a16", ""};
+  if (options.arithmetic != Arithmetic::a16) return result;
+  options.arithmetic = Arithmetic::a8;
+  options.kv_dtype = DType::f32;  // its cost would hide what is to be seen
+  Engine engine(spec, source, options);
+  if (engine.arithmetic() != Arithmetic::a8) {
+    result.where = "no quantised weights";
+    return result;
+  }
+  result.where = "shipped mode: a8 judged as a16";
+  result.outcome = MutationOutcome::caught;
+  const Tolerances tolerances = tolerances_of(DType::f32, Arithmetic::a16);
+  for (const PromptResult& prompt : healthy) {
+    result.detail = verify_shipped(engine, prompt.expected, tolerances).failure;
+    if (!result.detail.empty()) return result;
   }
   result.outcome = MutationOutcome::missed;
   return result;

@@ -1,5 +1,7 @@
-// Verification: the engine, loaded as `run` loads it, against the reference, on some prompts; and whether the
-// same check sees an engine that was damaged on purpose.
+// Verification in two steps, on some prompts. Structure: an engine in float throughout against the reference,
+// strictly: does it compute what the model means? Shipped mode: an engine in the arithmetic and KV type that
+// answers are computed in, against the same reference: what does that mode cost? And whether both steps see
+// an engine that was damaged on purpose.
 #pragma once
 
 #include <string>
@@ -15,8 +17,12 @@
 
 namespace lapidary {
 
-// What the engine's numeric mode is held to; docs/numerics.md says where the numbers come from.
+// What a numeric mode is held to; docs/numerics.md says where the numbers come from. Float throughout: every
+// value; any other mode: the mean divergence of its answers.
 Tolerances tolerances_of(const KvTypes& kv, Arithmetic arithmetic);
+inline Tolerances strict_tolerances() {
+  return tolerances_of(DType::f32, Arithmetic::f32);
+}
 
 struct VerifyPrompt {
   std::string name;
@@ -34,6 +40,15 @@ struct PromptResult {
 PromptResult verify_prompt(Engine& engine, Reference& reference, const VerifyPrompt& prompt, int64_t n_decode,
                            const Tolerances& tolerances);
 
+struct ShippedResult {
+  LogitComparison logits;
+  std::string failure;  // empty: passed
+  double engine_seconds = 0;
+};
+
+// The second step of a prompt: the engine is fed what the first one was fed (expected.prompt and .decoded).
+ShippedResult verify_shipped(Engine& engine, const Trace& expected, const Tolerances& tolerances);
+
 enum class MutationOutcome { caught, missed, not_applicable };
 struct MutationResult {
   std::string name;
@@ -47,5 +62,10 @@ struct MutationResult {
 MutationResult try_mutation(const Mutation& mutation, const ModelSpec& spec, const TensorSource& source,
                             const EngineOptions& options, const std::vector<VerifyPrompt>& prompts,
                             const std::vector<PromptResult>& healthy, const Tolerances& tolerances);
+
+// The damage that only integer arithmetic can have, for the second step to see: activations that lost the
+// low one of their two terms. What is left is what a8 computes, so a8 must not pass for a16.
+MutationResult try_lost_terms(const ModelSpec& spec, const TensorSource& source, EngineOptions options,
+                              const std::vector<PromptResult>& healthy);
 
 }  // namespace lapidary

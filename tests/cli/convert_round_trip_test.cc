@@ -240,23 +240,6 @@ TEST(Convert, NamesWhatGgufCannotSay) {
 
 // ---- quantised models
 
-// Mean Kullback-Leibler divergence of the rows.
-double mean_kl(const std::vector<float>& expected, const std::vector<float>& actual, size_t vocab) {
-  double total = 0;
-  const auto log_sum = [&](const float* row) {
-    const double top = *std::max_element(row, row + vocab);
-    double sum = 0;
-    for (size_t i = 0; i < vocab; ++i) sum += std::exp(row[i] - top);
-    return top + std::log(sum);
-  };
-  for (size_t start = 0; start < expected.size(); start += vocab) {
-    const float *p = expected.data() + start, *q = actual.data() + start;
-    const double p_sum = log_sum(p), q_sum = log_sum(q);
-    for (size_t i = 0; i < vocab; ++i) total += std::exp(p[i] - p_sum) * ((p[i] - p_sum) - (q[i] - q_sum));
-  }
-  return total / static_cast<double>(expected.size() / vocab);
-}
-
 struct Quantised {
   const char *model, *type;
 };
@@ -286,7 +269,7 @@ TEST(Convert, QuantisesWithLlamaCppsTypesAndNoGreaterCost) {
     }
     const Golden answers(data_path(prefix + ".safetensors"));
     const Checkpoint ours = open_checkpoint(made);
-    const auto vocab = static_cast<size_t>(ours.spec.vocab_size);
+    const int64_t vocab = ours.spec.vocab_size;
     const std::vector<float> reference = answers.floats("hf.logits");
     const double theirs_kl = mean_kl(reference, answers.floats(type + std::string(".logits")), vocab),
                  ours_kl = mean_kl(reference, logits_of(ours, tokens_of(answers)), vocab);

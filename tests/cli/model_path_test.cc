@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "formats/checkpoint.h"
 #include "support/compare.h"
 #include "support/temp_dir.h"
 
@@ -102,6 +103,21 @@ TEST_F(ModelPath, ConfigurationAloneIsForInspect) {
                "only inspect can do with that");
   expect_error([&] { resolve_model(config.parent_path().string(), false); }, ErrorCode::usage,
                "no .safetensors weights");
+}
+
+// A link that leads to itself stands for all that the system does not tell of (root may look at all else).
+TEST_F(ModelPath, WhatCannotBeLookedAtIsNamed) {
+  const fs::path folder = home_.path() / "looped", cache = home_.path() / "cache/models/looped";
+  for (const fs::path& at : {folder, cache}) {
+    fs::create_directories(at);
+    fs::create_symlink("config.json", at / "config.json");
+  }
+  const std::string config = (folder / "config.json").string();
+  expect_error([&] { resolve_model(folder.string(), false); }, ErrorCode::io, config + ": cannot look at: ");
+  expect_error([&] { open_checkpoint(folder); }, ErrorCode::io, config + ": cannot look at: ");
+  expect_error([&] { resolve_model("unknown", false); }, ErrorCode::not_found, "no model \"unknown\"");
+  fs::create_symlink("self", home_.path() / "self");
+  expect_error([&] { open_checkpoint(home_.path() / "self"); }, ErrorCode::io, "self: cannot look at: ");
 }
 
 TEST_F(ModelPath, OtherThingsAreNoModels) {

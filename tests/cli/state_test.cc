@@ -138,6 +138,23 @@ TEST_F(StateFile, WhatDoesNotFitIsNamed) {
   refused(raw("x", {"--load-state", "bad.state"}), 1, "bad.state: damaged: layer 9, positions");
 }
 
+// K and V came from products in one arithmetic: another would go on with other bits.
+TEST_F(StateFile, OfAnotherArithmeticIsRefused) {
+  const std::string model = data_path("gguf/models/gemma4-e2b-tiny-Q8_0.gguf").string();
+  program_.json(raw("the end", {"--save-state", "shipped.state"}, model));
+  program_.json(raw("x", {"--load-state", "shipped.state"}, model));
+  program_.json(raw("x", {"--load-state", "shipped.state", "--arithmetic", "a16"}, model));
+  expect_refusal(program_.run(raw("x", {"--load-state", "shipped.state", "--arithmetic", "f32"}, model)), 2,
+                 "shipped.state: arithmetic: expected \"exact, f32 accumulation\", got \"exact, a16, f32 "
+                 "accumulation\"");
+  program_.json(raw("the end", {"--save-state", "float.state", "--arithmetic", "f32"}, model));
+  expect_refusal(program_.run(raw("x", {"--load-state", "float.state"}, model)), 2,
+                 "float.state: arithmetic: expected \"exact, a16, f32 accumulation\"");
+  // Float weights are multiplied in float in every arithmetic: there is nothing to differ in.
+  program_.json(raw("the end", {"--save-state", "plain.state", "--arithmetic", "a8"}));
+  program_.json(raw("x", {"--load-state", "plain.state", "--arithmetic", "f32"}));
+}
+
 TEST_F(StateFile, EmptyNamesAreRefused) {
   for (const std::string flag : {"--save-state", "--load-state", "--chat-template", "--tools"}) {
     expect_refusal(program_.run({"run", kModel, "x", flag, ""}), 2, "the value is empty");

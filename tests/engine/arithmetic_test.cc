@@ -1,35 +1,23 @@
-// The modes a16 and a8: the same bits however the work is cut, and how far they are from float.
+// The arithmetics on quantised weights: the same bits however the work is cut, and how far from the truth.
 #include "engine/arithmetic.h"
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "engine/harness.h"
-#include "kernels/kernels.h"
 #include "support/compare.h"
+#include "support/probability.h"
 
 namespace lapidary::test {
 namespace {
 
-struct ModeCase {
-  std::string model;
-  Arithmetic arithmetic;
-};
-
-std::vector<ModeCase> mode_cases() {
-  std::vector<ModeCase> cases;
-  for (const std::string& model : gguf_models()) {
-    for (const Arithmetic arithmetic : {Arithmetic::a16, Arithmetic::a8})
-      cases.push_back({model, arithmetic});
-  }
-  return cases;
+// Every type of quantised weights in every arithmetic; a float file as it ships.
+std::vector<ModelMode> all_modes() {
+  return in_modes(gguf_models(), {Arithmetic::f32, Arithmetic::a16, Arithmetic::a8});
 }
 
-class IntegerModes : public testing::TestWithParam<ModeCase> {
+class Modes : public testing::TestWithParam<ModelMode> {
  protected:
-  IntegerModes()
-      : checkpoint(open_golden_gguf(GetParam().model)), golden(golden_case_of_gguf(GetParam().model)) {}
+  Modes() : checkpoint(open_golden_gguf(GetParam().model)), golden(golden_case_of_gguf(GetParam().model)) {}
   std::vector<float> run(EngineOptions options, size_t piece = 0) const {
     options.arithmetic = GetParam().arithmetic;
     Engine engine(checkpoint.spec, *checkpoint.tensors, options);
@@ -39,14 +27,14 @@ class IntegerModes : public testing::TestWithParam<ModeCase> {
   Golden golden;
 };
 
-TEST_P(IntegerModes, ChunksThreadsAndPiecesKeepTheBits) {
+TEST_P(Modes, ChunksThreadsAndPiecesKeepTheBits) {
   const std::vector<float> whole = run({.threads = 1, .chunk = 512});
   expect_same_bits(run({.threads = 2, .chunk = 512}), whole, "two threads");
   expect_same_bits(run({.threads = 1, .chunk = 7}), whole, "chunks of 7");
   expect_same_bits(run({.threads = 2, .chunk = 64}, 1), whole, "one token a call");
 }
 
-TEST_P(IntegerModes, ABatchKeepsTheBits) {
+TEST_P(Modes, ABatchKeepsTheBits) {
   const Tokens tokens = tokens_of(golden);
   const std::vector<float> alone = run({.threads = 1});
   Engine engine(checkpoint.spec, *checkpoint.tensors, {.threads = 2, .arithmetic = GetParam().arithmetic});
@@ -62,47 +50,29 @@ TEST_P(IntegerModes, ABatchKeepsTheBits) {
   expect_same_bits(got, alone, "beside others");
 }
 
-TEST_P(IntegerModes, EveryIsaKeepsTheBits) {
-  const std::vector<float> here = run({.threads = 1});
-  for (const char* isa : {"scalar", "avx2"}) {
-    if (std::string(isa) == "avx2" && !kernels::isa_available(kernels::Isa::avx2)) continue;
-    const ScopedEnvironment forced("LAPIDARY_ISA", isa);
-    expect_same_bits(run({.threads = 2}), here, isa);
-  }
-}
-
 // docs/numerics.md: mean divergence from the float64 truth of the same weights.
-TEST_P(IntegerModes, StayNearTheTruth) {
+TEST_P(Modes, StayNearTheTruth) {
   const std::vector<float> truth = golden.floats(gguf_type(GetParam().model) + ".logits"),
                            got = run({.threads = 1});
   ASSERT_EQ(got.size(), truth.size());
-  const auto vocab = static_cast<size_t>(checkpoint.spec.vocab_size);
-  const size_t rows = truth.size() / vocab;
-  const auto norm = [](std::span<const float> z) {
-    double sum = 0;
-    for (const float x : z) sum += std::exp(static_cast<double>(x));
-    return std::log(sum);
-  };
-  double divergence = 0;
-  for (size_t r = 0; r < rows; ++r) {
-    const std::span<const float> p = row_of(truth, r, vocab), q = row_of(got, r, vocab);
-    const double np = norm(p), nq = norm(q);
-    for (size_t i = 0; i < vocab; ++i) {
-      const double log_p = static_cast<double>(p[i]) - np;
-      divergence += std::exp(log_p) * (log_p - (static_cast<double>(q[i]) - nq)) / static_cast<double>(rows);
-    }
-  }
-  EXPECT_LT(divergence, GetParam().arithmetic == Arithmetic::a16 ? 1e-4 : 1.5e-2);
+  const double bound = GetParam().arithmetic == Arithmetic::a8 ? 1.5e-2 : 1e-4;
+  EXPECT_LT(mean_kl(truth, got, checkpoint.spec.vocab_size), bound);
 }
 
-INSTANTIATE_TEST_SUITE_P(, IntegerModes, testing::ValuesIn(mode_cases()), [](const auto& mode) {
-  return test_name(mode.param.model) + "_" + std::string(arithmetic_name(mode.param.arithmetic));
-});
+INSTANTIATE_TEST_SUITE_P(, Modes, testing::ValuesIn(all_modes()), name_of_mode);
 
 TEST(Arithmetic, IsNamedInTheModeAndRefusedWhenUnknown) {
   const Checkpoint checkpoint = open_golden_gguf("llama-tiny-Q8_0");
-  const Engine engine(checkpoint.spec, *checkpoint.tensors, {.threads = 1, .arithmetic = Arithmetic::a16});
-  EXPECT_NE(engine.numeric_mode().find("a16"), std::string::npos) << engine.numeric_mode();
+  const auto mode_of = [&](const Checkpoint& model, const EngineOptions& options) {
+    const Engine engine(model.spec, *model.tensors, options);
+    EXPECT_EQ(engine.numeric_mode().find(arithmetic_name(engine.arithmetic())) != std::string::npos, true);
+    return engine.numeric_mode();
+  };
+  EXPECT_EQ(mode_of(checkpoint, {.threads = 1}).find("exact, a16, f32 accumulation"), 0u) << "what ships";
+  EXPECT_EQ(mode_of(checkpoint, in_float()).find("exact, f32 accumulation"), 0u);
+  EXPECT_EQ(mode_of(checkpoint, {.threads = 1, .arithmetic = Arithmetic::a8}).find("exact, a8, "), 0u);
+  EXPECT_EQ(mode_of(open_golden_gguf("llama-tiny-F32"), {.threads = 1}).find("exact, f32 accumulation"), 0u)
+      << "no weight is quantised: nothing but float is done";
   expect_error([] { arithmetic_from_name("a4"); }, ErrorCode::usage, "expected f32, a16 or a8, got \"a4\"");
 }
 

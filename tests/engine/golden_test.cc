@@ -1,7 +1,6 @@
 // The engine against what other stacks computed: every golden model, every position, every layer.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -10,18 +9,12 @@
 #include "engine/harness.h"
 #include "engine/sampler.h"
 #include "support/compare.h"
+#include "support/probability.h"
 
 namespace lapidary::test {
 namespace {
 
 constexpr double kTolerance = 2e-4;  // of max(1, |expected|); docs/numerics.md says where it comes from
-
-double log_probability(std::span<const float> logits, int32_t token) {
-  const double top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  double sum = 0.0;
-  for (const float z : logits) sum += std::exp(static_cast<double>(z) - top);
-  return static_cast<double>(logits[static_cast<size_t>(token)]) - top - std::log(sum);
-}
 
 class GoldenModel : public testing::TestWithParam<std::string> {
  protected:
@@ -29,7 +22,7 @@ class GoldenModel : public testing::TestWithParam<std::string> {
       : checkpoint(open_golden_model(GetParam())),
         golden(golden_case(GetParam())),
         tokens(tokens_of(golden)) {}
-  std::unique_ptr<Engine> engine(const EngineOptions& options = one_thread()) const {
+  std::unique_ptr<Engine> engine(const EngineOptions& options = in_float()) const {
     return std::make_unique<Engine>(checkpoint.spec, *checkpoint.tensors, options);
   }
   size_t vocab() const { return static_cast<size_t>(checkpoint.spec.vocab_size); }
@@ -101,7 +94,7 @@ TEST_P(GoldenModel, GreedyWithTheCache) {
 
 TEST_P(GoldenModel, BatchOfRaggedRows) {
   constexpr size_t kRows = 3, kSteps = 12;
-  const auto e = engine({.threads = 2});
+  const auto e = engine(in_float(2));
   std::vector<Tokens> prompts, answers(kRows);
   std::vector<std::vector<float>> logits(kRows);
   std::vector<Feed> feeds;
@@ -138,7 +131,7 @@ TEST_P(GoldenGguf, Logits) {
   const std::string& name = GetParam();
   const Golden golden = golden_case_of_gguf(name);
   const Checkpoint checkpoint = open_golden_gguf(name);
-  Engine engine(checkpoint.spec, *checkpoint.tensors, one_thread());
+  Engine engine(checkpoint.spec, *checkpoint.tensors, in_float());
   expect_close(run_alone(engine, tokens_of(golden)), golden.floats(gguf_type(name) + ".logits"), kTolerance,
                "logits [T, V]");
 }
@@ -164,7 +157,7 @@ TEST(GoldenFiles, ATokenThatIsOneOffLeavesTheTolerance) {
   const Golden golden = golden_case("gemma4-e2b-tiny");
   Tokens tokens = tokens_of(golden);
   tokens[10] = (tokens[10] + 1) % static_cast<int32_t>(checkpoint.spec.vocab_size);
-  const std::vector<float> logits = run_model(checkpoint.spec, *checkpoint.tensors, tokens),
+  const std::vector<float> logits = run_model(checkpoint.spec, *checkpoint.tensors, tokens, in_float()),
                            right = golden.floats("logits");
   EXPECT_FALSE(is_close(logits, right, kTolerance));
   const size_t before = 10 * static_cast<size_t>(checkpoint.spec.vocab_size);

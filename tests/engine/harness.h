@@ -11,12 +11,47 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "kernels/kernels.h"
 #include "support/golden_models.h"
 
 namespace lapidary::test {
 
-inline EngineOptions one_thread() {
+inline EngineOptions one_thread() {  // in the default arithmetic
   return {.threads = 1};
+}
+inline EngineOptions in_float(int threads = 1) {  // where every value is held to float's own error
+  return {.threads = threads, .arithmetic = Arithmetic::f32};
+}
+
+// A golden model in an arithmetic. Float weights are multiplied in float in every one.
+struct ModelMode {
+  std::string model;
+  Arithmetic arithmetic = kDefaultArithmetic;
+};
+
+// What has a quantised weight, in each of the arithmetics; all else as it ships.
+inline std::vector<ModelMode> in_modes(const std::vector<std::string>& models,
+                                       const std::vector<Arithmetic>& arithmetics) {
+  std::vector<ModelMode> modes;
+  for (const std::string& model : models) {
+    const bool is_quantised = is_gguf_model(model) && gguf_type(model) != "F32" && gguf_type(model) != "BF16";
+    if (!is_quantised) modes.push_back({model});
+    for (const Arithmetic arithmetic : arithmetics)
+      if (is_quantised) modes.push_back({model, arithmetic});
+  }
+  return modes;
+}
+
+inline std::string name_of_mode(const testing::TestParamInfo<ModelMode>& info) {
+  return test_name(info.param.model) + "_" + std::string(arithmetic_name(info.param.arithmetic));
+}
+
+// The instruction sets of this machine, by name.
+inline std::vector<std::string> isas() {
+  std::vector<std::string> names;
+  for (const auto isa : {kernels::Isa::scalar, kernels::Isa::avx2, kernels::Isa::avx512})
+    if (kernels::isa_available(isa)) names.emplace_back(kernels::isa_name(isa));
+  return names;
 }
 
 // Logits of all positions of `tokens`, [n, V], the tokens fed in pieces of at most `piece` (0: in one).

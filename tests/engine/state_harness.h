@@ -17,11 +17,12 @@ namespace lapidary::test {
 
 inline constexpr std::array<KvTypes, 3> kKvTypes{DType::f32, DType::f16, KvTypes(DType::i8, DType::bf16)};
 
-// Windows of 7, 8 and 16, borrowers, experts, k_eq_v; one model without windows.
+// Windows of 7, 8 and 16, borrowers, experts, k_eq_v; one model without windows; one whose weights are
+// quantised, so that the default arithmetic is another than float.
 inline const std::vector<std::string>& state_models() {
-  static const std::vector<std::string> names = {"gemma4-e2b-tiny", "gemma4-e4b-tiny", "gemma4-26b-tiny",
-                                                 "gemma4-12b-tiny", "gemma4-e2b-wide", "gemma3-tiny",
-                                                 "llama-tiny"};
+  static const std::vector<std::string> names = {"gemma4-e2b-tiny", "gemma4-e4b-tiny",     "gemma4-26b-tiny",
+                                                 "gemma4-12b-tiny", "gemma4-e2b-wide",     "gemma3-tiny",
+                                                 "llama-tiny",      "gemma4-e2b-tiny-Q8_0"};
   return names;
 }
 
@@ -40,8 +41,8 @@ inline Tokens joined(std::span<const int32_t> a, std::span<const int32_t> b) {
 
 class StateSuite : public testing::TestWithParam<std::string> {
  protected:
-  StateSuite() : checkpoint(open_golden_model(GetParam())) {
-    const Tokens text = tokens_of(golden_case(GetParam()));
+  StateSuite() : checkpoint(open_golden(GetParam())) {
+    const Tokens text = tokens_of(golden_of(GetParam()));
     const auto n = static_cast<int32_t>(checkpoint.spec.vocab_size);
     for (size_t i = 0; i < 144; ++i) base.push_back(text[i % text.size()]);
     for (size_t i = 0; i < 40; ++i) {
@@ -110,14 +111,6 @@ inline void for_ways(FunctionRef<void(const EngineOptions&, const std::string& l
           fmt::format("kv {}, chunk {}, {} threads", kv_types_name(kv), chunk, threads));
     }
   }
-}
-
-// The instruction sets of this machine, by name.
-inline std::vector<std::string> isas() {
-  std::vector<std::string> names;
-  for (const auto isa : kernels::kIsas)
-    if (kernels::isa_available(isa)) names.emplace_back(kernels::isa_name(isa));
-  return names;
 }
 
 }  // namespace lapidary::test

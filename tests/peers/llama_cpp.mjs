@@ -100,7 +100,7 @@ for (const path of wanted.models) {
   }
   const list = join(folder, "ids.json"), dump = join(folder, "dump.safetensors");
   writeFileSync(list, JSON.stringify(ids));
-  call(wanted.lapidary, ["score", path, "--ids", list, "--dump", dump, "--json"]);
+  call(wanted.lapidary, ["score", path, "--arithmetic", "f32", "--ids", list, "--dump", dump, "--json"]);
   const context = await model.createContext({ contextSize: Math.max(64, ids.length + 8), sequences: 1, flashAttention: false });
   const options = { temperature: 1, minP: 0, topK: 0, topP: 1, seed: 1 };
   const evaluated = await context.getSequence().controlledEvaluate(ids.map((id) => [id, { generateNext: { probabilities: true, options } }]));

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,7 +14,7 @@
 
 #include "base/error.h"
 #include "formats/checkpoint.h"
-#include "spec/tensor_io.h"
+#include "spec/patched_tensors.h"
 #include "support/golden.h"
 
 namespace lapidary::test {
@@ -82,6 +81,17 @@ inline Checkpoint open_golden_gguf(const std::string& name) {
   return open_checkpoint(data_path("gguf/models/" + name + ".gguf"));
 }
 
+// Folder or GGUF file, whichever has the name.
+inline bool is_gguf_model(const std::string& name) {
+  return std::find(gguf_models().begin(), gguf_models().end(), name) != gguf_models().end();
+}
+inline Checkpoint open_golden(const std::string& name) {
+  return is_gguf_model(name) ? open_golden_gguf(name) : open_golden_model(name);
+}
+inline Golden golden_of(const std::string& name) {
+  return is_gguf_model(name) ? golden_case_of_gguf(name) : golden_case(name);
+}
+
 // [K, T, Hd] as the goldens keep it → [T, K * Hd] as the probe reports it.
 inline std::vector<float> by_position(const Golden& golden, const std::string& name) {
   const Shape& shape = golden.shape(name);
@@ -96,33 +106,6 @@ inline std::vector<float> by_position(const Golden& golden, const std::string& n
   }
   return out;
 }
-
-// A source with some of its tensors replaced; what is not replaced is passed on.
-class PatchedTensors : public TensorSource {
- public:
-  explicit PatchedTensors(const TensorSource& base) : base_(base) {}
-  TensorData read(const Slot& slot) const override {
-    return patches_.contains(slot) ? patches_.read(slot) : base_.read(slot);
-  }
-  // Replaces a tensor by floats of the given shape.
-  void set(const Slot& slot, const Shape& shape, const std::vector<float>& values) {
-    patches_.write(slot, {DType::f32, shape, std::as_bytes(std::span(values))});
-  }
-  // Replaces a tensor by what `change` makes of its elements.
-  void change(const Slot& slot, const std::function<void(std::vector<float>&)>& change) {
-    const TensorData data = read(slot);
-    std::vector<float> values = to_floats(data.view);
-    change(values);
-    set(slot, data.view.shape, values);
-  }
-  void fill(const Slot& slot, float value) {
-    change(slot, [&](std::vector<float>& values) { std::fill(values.begin(), values.end(), value); });
-  }
-
- private:
-  const TensorSource& base_;
-  MemoryTensors patches_;
-};
 
 // Sets an environment variable for the life of the object.
 class ScopedEnvironment {

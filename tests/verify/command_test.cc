@@ -21,12 +21,21 @@ std::string folder(const std::string& name) {
   return data_path("models/" + name).string();
 }
 
+const json::object& first_prompt(const json::object& report, const char* step) {
+  return report.at(step).at("prompts").as_array()[0].as_object();
+}
+std::string engine_of(const json::object& report, const char* step) {
+  return std::string(report.at(step).at("engine").as_string());
+}
+
 TEST(VerifyCommand, ReportsAndPasses) {
   const Program program;
   const Outcome outcome = program.run({"verify", gguf("gemma4-e2b-tiny-Q8_0"), "--self-test"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   for (const char* part :
-       {"tokenizer  ok", "past the window", "libtorch, f64", "layer_scalar := 1", "PASSED"}) {
+       {"tokenizer  ok", "past the window", "libtorch, f64", "layer_scalar := 1",
+        "structure: exact, f32 accumulation, kv f32", "shipped mode: exact, a16, f32 accumulation, kv f32",
+        "low terms of activations lost", "PASSED"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
   EXPECT_EQ(outcome.out.find("MISSED"), std::string::npos);
@@ -37,7 +46,9 @@ TEST(VerifyCommand, AModelWithoutATokenizerIsVerifiedOnRandomIds) {
   const json::object report = program.json({"verify", folder("gemma4-26b-tiny"), "--json"});
   EXPECT_TRUE(report.at("passed").as_bool());
   EXPECT_TRUE(report.at("tokenizer").as_array().empty());
-  const json::array& prompts = report.at("prompts").as_array();
+  EXPECT_TRUE(report.at("shipped").is_null()) << "float weights: the first step says all";
+  EXPECT_EQ(report.at("shipped_note").as_string(), "float as above, nothing more to judge");
+  const json::array& prompts = report.at("structure").at("prompts").as_array();
   ASSERT_EQ(prompts.size(), 3u);
   EXPECT_EQ(prompts[0].at("name").as_string(), "random 1");
   EXPECT_EQ(prompts[0].at("layers").as_array().size(), 6u);
@@ -50,7 +61,7 @@ TEST(VerifyCommand, TakesPromptsOfTheUser) {
       std::string_view("{\"text\": \"the end\", \"name\": \"mine\"}\n{\"ids\": [2, 5, 7]}\n"));
   const json::object report = program.json({"verify", gguf("llama-tiny-F32"), "--prompts", "prompts.jsonl",
                                             "--json", "-n", "4", "--dtype", "f32"});
-  const json::array& prompts = report.at("prompts").as_array();
+  const json::array& prompts = report.at("structure").at("prompts").as_array();
   ASSERT_EQ(prompts.size(), 2u);
   EXPECT_EQ(prompts[0].at("name").as_string(), "mine");
   EXPECT_EQ(prompts[1].at("tokens").to_number<int>(), 3);
@@ -101,9 +112,12 @@ TEST(VerifyCommand, StatesWhatQuantisationCosts) {
   const json::object report = program.json(
       {"verify", gguf("gemma4-e2b-tiny-Q8_0"), "--against", gguf("gemma4-e2b-tiny-F32"), "--json"});
   EXPECT_TRUE(report.at("passed").as_bool());
-  const json::object& logits = report.at("prompts").as_array()[0].at("logits").as_object();
-  EXPECT_GT(logits.at("max").to_number<double>(), 1e-3) << "Q8_0 is not free";
-  EXPECT_GT(logits.at("kl_mean").to_number<double>(), 0);
+  for (const char* step : {"structure", "shipped"}) {
+    const json::object& logits = first_prompt(report, step).at("logits").as_object();
+    EXPECT_GT(logits.at("max").to_number<double>(), 1e-3) << "Q8_0 is not free";
+    EXPECT_GT(logits.at("kl_mean").to_number<double>(), 0);
+    EXPECT_EQ(report.at(step).at("tolerances").at("mean_kl").to_number<double>(), 0) << "not judged";
+  }
   expect_refusal(program.run({"verify", gguf("llama-tiny-Q8_0"), "--against", gguf("llama3-tiny-F32")}), 2,
                  "another model: its spec differs");
 }
@@ -113,14 +127,16 @@ TEST(VerifyCommand, LossyKvIsACostAndFullDtypeTakesItAway) {
   const json::object lossy =
       program.json({"verify", folder("gemma4-e2b-tiny"), "--kv-dtype", "bf16", "--json"});
   EXPECT_TRUE(lossy.at("passed").as_bool());
-  EXPECT_NE(lossy.at("engine").as_string().find("kv bf16"), std::string::npos);
+  EXPECT_NE(engine_of(lossy, "structure").find("kv f32"), std::string::npos);
+  EXPECT_NE(engine_of(lossy, "shipped").find("kv bf16"), std::string::npos);
   const json::object full =
       program.json({"verify", folder("gemma4-e2b-tiny"), "--kv-dtype", "bf16", "--full-dtype", "--json"});
-  EXPECT_NE(full.at("engine").as_string().find("kv f32"), std::string::npos);
-  const auto worst = [](const json::object& report) {
-    return report.at("prompts").as_array()[0].at("logits").at("max").to_number<double>();
+  EXPECT_TRUE(full.at("shipped").is_null());
+  const auto worst = [](const json::object& report, const char* step) {
+    return first_prompt(report, step).at("logits").at("max").to_number<double>();
   };
-  EXPECT_GT(worst(lossy), 10 * worst(full));
+  EXPECT_EQ(worst(lossy, "structure"), worst(full, "structure"));
+  EXPECT_GT(worst(lossy, "shipped"), 10 * worst(lossy, "structure"));
 }
 
 TEST(VerifyCommand, IntegerActivationsAreACostAndSeeBitsFlip) {
@@ -129,11 +145,23 @@ TEST(VerifyCommand, IntegerActivationsAreACostAndSeeBitsFlip) {
     const json::object report = program.json(
         {"verify", gguf("gemma4-e2b-wide-Q4_0"), "--arithmetic", arithmetic, "--self-test", "--json"});
     EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
-    EXPECT_NE(report.at("engine").as_string().find(arithmetic), std::string::npos);
+    EXPECT_NE(engine_of(report, "shipped").find(arithmetic), std::string::npos);
+    EXPECT_EQ(engine_of(report, "structure").find("exact, f32 accumulation"), 0u);
+    const json::object& all = report.at("shipped").at("all").as_object();
+    EXPECT_GT(all.at("kl_mean").to_number<double>(), 0);
+    EXPECT_NEAR(all.at("perplexity").to_number<double>() / all.at("reference_perplexity").to_number<double>(),
+                1, 0.1);
+    const json::object& lost = report.at("mutations").as_array().back().as_object();
+    EXPECT_EQ(lost.at("name").as_string(), "low terms of activations lost");
+    EXPECT_EQ(lost.at("outcome").as_string(),
+              std::string_view(arithmetic) == "a16" ? "caught" : "not applicable");
   }
-  const json::object full =
-      program.json({"verify", gguf("gemma4-e2b-wide-Q4_0"), "--arithmetic", "a8", "--full-dtype", "--json"});
-  EXPECT_NE(full.at("engine").as_string().find("exact, f32 accumulation"), std::string::npos);
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--full-dtype"}, {"--arithmetic", "f32"}}) {
+    std::vector<std::string> command{"verify", gguf("gemma4-e2b-wide-Q4_0"), "--json"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    EXPECT_TRUE(program.json(command).at("shipped").is_null()) << flags[0];
+  }
 }
 
 TEST(VerifyCommand, NamesACorruptedTokenizerBeforeAnythingRuns) {
@@ -205,9 +233,12 @@ TEST(ScoreExecutor, RefusesFlagsOfTheOther) {
   const std::string model = folder("llama-tiny");
   expect_refusal(program.run({"score", model, "--ids", "2,5,7", "--dtype", "f64"}), 2,
                  "--dtype is the reference's");
-  expect_refusal(
-      program.run({"score", model, "--ids", "2,5,7", "--executor", "reference", "--kv-dtype", "bf16"}), 2,
-      "--kv-dtype");
+  for (const auto& [flag, value] : {std::pair<const char*, const char*>{"--kv-dtype", "bf16"},
+                                    {"--arithmetic", "a16"},
+                                    {"--chunk", "8"}}) {
+    expect_refusal(program.run({"score", model, "--ids", "2,5,7", "--executor", "reference", flag, value}), 2,
+                   flag);
+  }
 }
 
 TEST(ScoreExecutor, WindowsAgreeWithTheEngines) {

@@ -20,18 +20,22 @@ json::object verify(const std::string& model, std::vector<std::string> more) {
 TEST(RealVerify, SmolLM2PassesAndSeesEveryDamage) {
   const json::object report = verify("smollm2-135m-instruct", {"--self-test"});
   EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
-  EXPECT_EQ(report.at("prompts").as_array().size(), 5u);
+  EXPECT_EQ(report.at("structure").at("prompts").as_array().size(), 5u);
+  EXPECT_LT(report.at("shipped").at("all").at("kl_mean").to_number<double>(), 1e-5);
   int caught = 0;
   for (const json::value& m : report.at("mutations").as_array())
     caught += m.at("outcome").as_string() == "caught";
-  EXPECT_EQ(caught, 6);
+  EXPECT_EQ(caught, 7);
 }
 
 TEST(RealVerify, Gemma3PassesPastItsWindow) {
   const json::object report = verify("gemma3-270m", {});
   EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
-  EXPECT_EQ(report.at("prompts").as_array().back().at("name").as_string(), "past the window");
-  EXPECT_EQ(report.at("prompts").as_array().back().at("tokens").to_number<int>(), 560);
+  for (const char* step : {"structure", "shipped"}) {
+    const json::value& last = report.at(step).at("prompts").as_array().back();
+    EXPECT_EQ(last.at("name").as_string(), "past the window");
+    EXPECT_EQ(last.at("tokens").to_number<int>(), 560);
+  }
 }
 
 }  // namespace
