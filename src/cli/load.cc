@@ -30,6 +30,11 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
                   "Positions of a sequence (default: what the model was made for)")
       ->check(at_least(1))
       ->group(group);
+  add_mode_flags(command, flags);
+}
+
+void add_mode_flags(CLI::App& command, EngineFlags& flags) {
+  const auto group = "Engine";
   command
       .add_option("--kv-dtype", flags.kv_dtype, "Number format of the KV cache: f32 or bf16 (default f32)")
       ->check(CLI::IsMember({"f32", "bf16"}))
@@ -62,7 +67,7 @@ EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& fl
   EngineOptions options;
   options.threads = flags.threads;
   options.chunk = flags.chunk;
-  options.max_sequences = 1;
+  options.max_sequences = flags.sequences;
   options.context = context_of(checkpoint, flags);
   options.kv_dtype = flags.kv_dtype == "bf16" ? DType::bf16 : DType::f32;
   options.keep_behind = flags.keep_behind;
