@@ -54,7 +54,7 @@ struct Workspace {
     Buffer hi, lo, scales, sums;
     int64_t width = 0;
     bool two_terms = false;
-    kernels::QuantisedRows view() const;
+    kernels::QuantisedRows view(int64_t rows) const;
     int64_t bytes() const;
   };
   Integers integers;

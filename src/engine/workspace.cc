@@ -38,12 +38,15 @@ Workspace::Rows make_rows(int64_t rows, int64_t width, const char* name) {
 
 Workspace::Integers make_integers(int64_t rows, int64_t width, bool two_terms) {
   width = (width + kernels::kQuantGroup - 1) / kernels::kQuantGroup * kernels::kQuantGroup;
-  const auto n = static_cast<size_t>(rows * width);
+  const auto n = static_cast<size_t>((rows + kernels::kMaxTileHeight - 1) / kernels::kMaxTileHeight *
+                                     kernels::kMaxTileHeight * width);
   Workspace::Integers out;
   out.hi = Buffer(n, "workspace: activations as integers");
   if (two_terms) out.lo = Buffer(n, "workspace: second terms of activations");
-  out.scales = Buffer(n / kernels::kQuantGroup * sizeof(float), "workspace: scales of activations");
-  out.sums = Buffer(n / kernels::kSumGroup * sizeof(int32_t), "workspace: sums of activations");
+  out.scales = Buffer((n / kernels::kQuantGroup + kernels::kMaxTileHeight) * sizeof(float),
+                      "workspace: scales of activations");
+  out.sums = Buffer((n / kernels::kSumGroup + kernels::kMaxTileHeight) * sizeof(int32_t),
+                    "workspace: sums of activations");
   out.width = width;
   out.two_terms = two_terms;
   return out;
@@ -60,9 +63,13 @@ size_t find_or_add(std::vector<RopeSpec>& ropes, std::vector<int64_t>& dims, con
 
 }  // namespace
 
-kernels::QuantisedRows Workspace::Integers::view() const {
-  return {reinterpret_cast<int8_t*>(hi.data()), two_terms ? reinterpret_cast<int8_t*>(lo.data()) : nullptr,
-          scales.floats(), reinterpret_cast<int32_t*>(sums.data()), width};
+kernels::QuantisedRows Workspace::Integers::view(int64_t rows) const {
+  return {reinterpret_cast<int8_t*>(hi.data()),
+          two_terms ? reinterpret_cast<int8_t*>(lo.data()) : nullptr,
+          scales.floats(),
+          reinterpret_cast<int32_t*>(sums.data()),
+          width,
+          kernels::tile_height(rows)};
 }
 
 int64_t Workspace::Integers::bytes() const {

@@ -15,27 +15,45 @@
 
 namespace lapidary::kernels {
 
-enum class Isa { scalar, avx2, avx512 };
+// avx2_vnni and amx differ from avx2 and avx512 in their integer products only.
+enum class Isa { scalar, avx2, avx2_vnni, avx512, amx };
+constexpr Isa kIsas[] = {Isa::scalar, Isa::avx2, Isa::avx2_vnni, Isa::avx512, Isa::amx};
 
 constexpr int64_t kBlock =
     32;  // positions of one KV page: the constant attention block, anchored at absolute positions
 
 // Rows of activations as integers: x = scale * q, q = 128 * hi + lo in two terms (|q| <= 16256: 15 bits) or q
-// = hi in one (|q| <= 127), a scale for every 32 neighbours: the greatest of them has the greatest |q|. A group with a number that
-// is not finite becomes zeros under a scale that is NaN: what is multiplied with it is NaN too.
-// Rounded to nearest, ties to even.
-constexpr int64_t kQuantGroup = 32, kSumGroup = 16;
+// = hi in one (|q| <= 127), a scale for every 32 neighbours: the greatest of them has the greatest |q|. A
+// group with a number that is not finite becomes zeros under a scale that is NaN: what is multiplied with it
+// is NaN too. Rounded to nearest, ties to even.
+//
+// Rows lie in tiles of `height` rows, so that the rows of one group of inputs are neighbours: hi and lo are
+// [tile][ld / 32][height][32], scales [tile][ld / 32][height], sums [tile][ld / 16][height]. The memory of
+// the last tile is there whole, and kMaxTileHeight numbers more can be read behind scales and sums; what they
+// hold is never used.
+constexpr int64_t kQuantGroup = 32, kSumGroup = 16, kMaxTileHeight = 16;
 struct QuantisedRows {
-  int8_t* hi = nullptr;     // [m][ld]
-  int8_t* lo = nullptr;     // [m][ld]: 0 to 63, or -64 to -1; null: one term
-  float* scales = nullptr;  // [m][ld / kQuantGroup]
-  int32_t* sums = nullptr;  // [m][ld / kSumGroup]: sums of q
-  int64_t ld = 0;           // multiple of kQuantGroup
-  QuantisedRows from(int64_t row) const {
-    return {hi + row * ld, lo ? lo + row * ld : nullptr, scales + row * (ld / kQuantGroup),
-            sums + row * (ld / kSumGroup), ld};
+  int8_t* hi = nullptr;
+  int8_t* lo = nullptr;  // 0 to 63, or -64 to -1; null: one term
+  float* scales = nullptr;
+  int32_t* sums = nullptr;  // of q, over 16 inputs
+  int64_t ld = 0;           // inputs, a multiple of kQuantGroup
+  int64_t height = 1;       // 1 to kMaxTileHeight
+  // Index of a row's scale of a group; its integers begin at 32 times this.
+  int64_t group_at(int64_t row, int64_t group) const {
+    return (row / height * (ld / kQuantGroup) + group) * height + row % height;
+  }
+  int64_t sum_at(int64_t row, int64_t half_group) const {
+    return (row / height * (ld / kSumGroup) + half_group) * height + row % height;
   }
 };
+constexpr int64_t tile_height(int64_t rows) {  // best for so many rows
+  return rows < kMaxTileHeight ? rows : kMaxTileHeight;
+}
+constexpr int64_t padded_rows(int64_t rows) {  // that there must be memory for
+  const int64_t height = tile_height(rows);
+  return (rows + height - 1) / height * height;
+}
 
 // One block of keys and values of one kv head, and the queries that look at it.
 // Keys are stored transposed, [head_dim][kBlock]; values [kBlock][padded_dim], padded_dim = head_dim rounded
@@ -66,12 +84,13 @@ struct Kernels {
   // in [0, m). One accumulator an output, fused multiply-add, from 0.
   void (*matmul)(const Panels& w, int64_t first, int64_t last, const float* x, int64_t ldx, int64_t m,
                  float* y, int64_t ldy);
-  // One row x [n] into row 0 of `to`. n: multiple of kQuantGroup.
-  void (*quantise)(const float* x, int64_t n, const QuantisedRows& to);
+  // One row x [n] into a row of `to`. n: multiple of kQuantGroup.
+  void (*quantise)(const float* x, int64_t n, const QuantisedRows& to, int64_t row);
   // The same product from integers. Per group of inputs that share a scale, in order of k, and per output n:
   //   y = fma(float(sum over the group of q_w * q_x), scale_w * scale_x, y); y = fma(addend_w, scale_x *
   //   float(sum q_x), y)
-  // The sums of integers are exact, so any order of them gives the same bits. REQUIRES: w.format.quantised().
+  // The sums of integers are exact, so any order of them gives the same bits. REQUIRES: w.format.quantised();
+  // x.height = tile_height(m).
   void (*matmul_quantised)(const Panels& w, int64_t first, int64_t last, const QuantisedRows& x, int64_t m,
                            float* y, int64_t ldy);
   // y = x / sqrt(mean(x²) + eps) * weight; weight may be null (all ones). y may be x.
@@ -105,8 +124,14 @@ extern const Kernels kTable;
 namespace avx2 {
 extern const Kernels kTable;
 }
+namespace avx2_vnni {
+const Kernels& table();
+}
 namespace avx512 {
 extern const Kernels kTable;
+}
+namespace amx {
+const Kernels& table();
 }
 
 }  // namespace lapidary::kernels

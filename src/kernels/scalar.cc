@@ -84,57 +84,59 @@ void matmul(const Panels& w, int64_t first, int64_t last, const float* x, int64_
 }
 
 // A group of zeros under the given scale.
-void put_nothing(const QuantisedRows& to, int64_t first, float scale) {
-  to.scales[first / kQuantGroup] = scale;
-  std::fill_n(to.hi + first, kQuantGroup, int8_t{0});
-  if (to.lo) std::fill_n(to.lo + first, kQuantGroup, int8_t{0});
-  std::fill_n(to.sums + first / kSumGroup, kQuantGroup / kSumGroup, 0);
+void put_nothing(const QuantisedRows& to, int64_t row, int64_t group, float scale) {
+  const int64_t at = to.group_at(row, group);
+  to.scales[at] = scale;
+  std::fill_n(to.hi + kQuantGroup * at, kQuantGroup, int8_t{0});
+  if (to.lo) std::fill_n(to.lo + kQuantGroup * at, kQuantGroup, int8_t{0});
+  for (int half = 0; half < 2; half++) to.sums[to.sum_at(row, 2 * group + half)] = 0;
 }
 
-void quantise(const float* x, int64_t n, const QuantisedRows& to) {
+void quantise(const float* x, int64_t n, const QuantisedRows& to, int64_t row) {
   const float greatest_q = to.lo ? 16256.0f : 127.0f;
-  for (int64_t i = 0; i < n; i += kQuantGroup) {
+  for (int64_t group = 0; group < n / kQuantGroup; group++, x += kQuantGroup) {
     float greatest = 0, poison = 0;  // poison: 0, or NaN where a number is not finite
-    for (int64_t j = i; j < i + kQuantGroup; j++) {
-      greatest = larger(std::fabs(x[j]), greatest);
-      poison += x[j] * 0.0f;
+    for (int64_t i = 0; i < kQuantGroup; i++) {
+      greatest = larger(std::fabs(x[i]), greatest);
+      poison += x[i] * 0.0f;
     }
     if (!(poison == 0)) {
-      put_nothing(to, i, std::numeric_limits<float>::quiet_NaN());
+      put_nothing(to, row, group, std::numeric_limits<float>::quiet_NaN());
       continue;
     }
     if (greatest < 1e-30f) {  // its inverse would not be finite
-      put_nothing(to, i, 0.0f);
+      put_nothing(to, row, group, 0.0f);
       continue;
     }
     const float inverse = greatest_q / greatest;
-    to.scales[i / kQuantGroup] = greatest / greatest_q;
-    for (int64_t j = i; j < i + kQuantGroup; j += kSumGroup) {
-      int32_t sum = 0;
-      for (int64_t l = j; l < j + kSumGroup; l++) {
-        const auto q = static_cast<int32_t>(std::nearbyint(x[l] * inverse));
-        const int32_t hi = to.lo ? (q + 64) >> 7 : q;
-        to.hi[l] = static_cast<int8_t>(hi);
-        if (to.lo) to.lo[l] = static_cast<int8_t>(q - 128 * hi);
-        sum += q;
-      }
-      to.sums[j / kSumGroup] = sum;
+    const int64_t at = to.group_at(row, group);
+    to.scales[at] = greatest / greatest_q;
+    int32_t sums[2] = {};
+    for (int64_t i = 0; i < kQuantGroup; i++) {
+      const auto q = static_cast<int32_t>(std::nearbyint(x[i] * inverse));
+      const int32_t hi = to.lo ? (q + 64) >> 7 : q;
+      to.hi[kQuantGroup * at + i] = static_cast<int8_t>(hi);
+      if (to.lo) to.lo[kQuantGroup * at + i] = static_cast<int8_t>(q - 128 * hi);
+      sums[i / kSumGroup] += q;
     }
+    for (int half = 0; half < 2; half++) to.sums[to.sum_at(row, 2 * group + half)] = sums[half];
   }
 }
 
-float quantised_product(const Panels& w, int64_t n, const QuantisedRows& x) {
+float quantised_product(const Panels& w, int64_t n, const QuantisedRows& x, int64_t row) {
   const int64_t group = w.format.group;
   float y = 0;
   for (int64_t k = 0; k < w.n_inputs; k += group) {
     const PanelCode first = panel_code(w, n, k);
+    const int64_t at = x.group_at(row, k / kQuantGroup);
     int32_t dot = 0, sum = 0;
     for (int64_t i = k; i < k + group; i++) {
-      const int32_t q = x.lo ? 128 * x.hi[i] + x.lo[i] : x.hi[i];
+      const int64_t place = kQuantGroup * at + i % kQuantGroup;
+      const int32_t q = x.lo ? 128 * x.hi[place] + x.lo[place] : x.hi[place];
       dot += panel_code(w, n, i).q * q;
       sum += q;
     }
-    const float scale = x.scales[k / kQuantGroup];
+    const float scale = x.scales[at];
     y = fma(static_cast<float>(dot), first.scale * scale, y);
     if (w.format.addend) y = fma(first.addend, scale * static_cast<float>(sum), y);
   }
@@ -144,7 +146,7 @@ float quantised_product(const Panels& w, int64_t n, const QuantisedRows& x) {
 void matmul_quantised(const Panels& w, int64_t first, int64_t last, const QuantisedRows& x, int64_t m,
                       float* y, int64_t ldy) {
   for (int64_t n = first * kLanes; n < std::min(last * kLanes, w.n_outputs); n++)
-    for (int64_t r = 0; r < m; r++) y[r * ldy + n] = quantised_product(w, n, x.from(r));
+    for (int64_t r = 0; r < m; r++) y[r * ldy + n] = quantised_product(w, n, x, r);
 }
 
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {

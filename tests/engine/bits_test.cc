@@ -148,7 +148,7 @@ TEST_P(Bits, BatchesOfOneToEight) {
 
 TEST_P(Bits, EveryIsaOfThisMachine) {
   int compared = 0;
-  for (const auto isa : {kernels::Isa::scalar, kernels::Isa::avx2, kernels::Isa::avx512}) {
+  for (const auto isa : kernels::kIsas) {
     if (!kernels::isa_available(isa)) continue;
     const ScopedEnvironment forced("LAPIDARY_ISA", std::string(kernels::isa_name(isa)));
     for (size_t kv = 0; kv < kKvTypes.size(); ++kv) {

@@ -229,7 +229,7 @@ TEST_P(Real, BitsForEveryIsa) {
   const Tokens all = text_tokens();
   const std::span<const int32_t> tokens = std::span(all).first(6);  // scalar kernels are slow
   std::vector<uint64_t> reference;
-  for (const auto isa : {kernels::Isa::scalar, kernels::Isa::avx2, kernels::Isa::avx512}) {
+  for (const auto isa : kernels::kIsas) {
     if (!kernels::isa_available(isa)) continue;
     const ScopedEnvironment forced("LAPIDARY_ISA", std::string(kernels::isa_name(isa)));
     const auto e = engine();

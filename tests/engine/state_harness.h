@@ -115,7 +115,7 @@ inline void for_ways(FunctionRef<void(const EngineOptions&, const std::string& l
 // The instruction sets of this machine, by name.
 inline std::vector<std::string> isas() {
   std::vector<std::string> names;
-  for (const auto isa : {kernels::Isa::scalar, kernels::Isa::avx2, kernels::Isa::avx512})
+  for (const auto isa : kernels::kIsas)
     if (kernels::isa_available(isa)) names.emplace_back(kernels::isa_name(isa));
   return names;
 }

@@ -126,6 +126,43 @@ inline Ints loadu_si512(const void* p) {
 inline Ints and_si512(Ints a, Ints b) {
   return each<Ints>([&](int i) { return a.v[i] & b.v[i]; });
 }
+inline Ints or_si512(Ints a, Ints b) {
+  return each<Ints>([&](int i) { return a.v[i] | b.v[i]; });
+}
+inline Ints xor_si512(Ints a, Ints b) {
+  return each<Ints>([&](int i) { return a.v[i] ^ b.v[i]; });
+}
+inline Ints castps_si512(Floats a) {
+  return bits<Ints>(a);
+}
+inline void storeu_si512(void* p, Ints a) {
+  std::memcpy(p, a.v, sizeof a.v);
+}
+inline Ints add_epi8(Ints a, Ints b) {
+  uint8_t x[64], y[64];
+  std::memcpy(x, a.v, 64);
+  std::memcpy(y, b.v, 64);
+  for (int i = 0; i < 64; i++) x[i] = static_cast<uint8_t>(x[i] + y[i]);
+  std::memcpy(a.v, x, 64);
+  return a;
+}
+inline Ints slli_epi16(Ints a, unsigned n) {
+  uint16_t x[32];
+  std::memcpy(x, a.v, 64);
+  for (uint16_t& v : x) v = static_cast<uint16_t>(v << n);
+  std::memcpy(a.v, x, 64);
+  return a;
+}
+inline Ints cvtepi8_epi32(__m128i a) {
+  int8_t x[16];
+  std::memcpy(x, &a, 16);
+  return each<Ints>([&](int i) { return x[i]; });
+}
+inline Ints cvtepu8_epi32(__m128i a) {
+  uint8_t x[16];
+  std::memcpy(x, &a, 16);
+  return each<Ints>([&](int i) { return x[i]; });
+}
 inline Ints sub_epi32(Ints a, Ints b) {
   return each<Ints>([&](int i) { return a.v[i] - b.v[i]; });
 }
@@ -205,6 +242,14 @@ inline __m256i extracti64x4_epi64(Ints a, int half) {
 #define __m512i ::emulated::Ints
 #define _mm512_loadu_si512 ::emulated::loadu_si512
 #define _mm512_and_si512 ::emulated::and_si512
+#define _mm512_or_si512 ::emulated::or_si512
+#define _mm512_xor_si512 ::emulated::xor_si512
+#define _mm512_castps_si512 ::emulated::castps_si512
+#define _mm512_storeu_si512 ::emulated::storeu_si512
+#define _mm512_add_epi8 ::emulated::add_epi8
+#define _mm512_slli_epi16 ::emulated::slli_epi16
+#define _mm512_cvtepi8_epi32 ::emulated::cvtepi8_epi32
+#define _mm512_cvtepu8_epi32 ::emulated::cvtepu8_epi32
 #define _mm512_sub_epi32 ::emulated::sub_epi32
 #define _mm512_srli_epi32 ::emulated::srli_epi32
 #define _mm512_srai_epi32 ::emulated::srai_epi32

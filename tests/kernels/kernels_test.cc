@@ -21,6 +21,9 @@ namespace lapidary::kernels {
 namespace avx512_emulated {
 extern const Kernels kTable;
 }  // namespace avx512_emulated
+namespace amx_emulated {
+extern const Kernels kTable;  // integer products only
+}  // namespace amx_emulated
 
 namespace {
 
@@ -40,8 +43,14 @@ std::vector<const Kernels*> fast_isas() {
   std::vector<const Kernels*> found;
   if (isa_available(Isa::avx2))
     found.push_back(&avx512_emulated::kTable);  // compiled for AVX2, so it needs that
-  for (Isa isa : {Isa::avx2, Isa::avx512})
-    if (isa_available(isa)) found.push_back(&kernels(isa));
+  for (Isa isa : kIsas)
+    if (isa != Isa::scalar && isa_available(isa)) found.push_back(&kernels(isa));
+  return found;
+}
+
+std::vector<const Kernels*> integer_isas() {
+  std::vector<const Kernels*> found = fast_isas();
+  if (isa_available(Isa::avx2)) found.push_back(&amx_emulated::kTable);
   return found;
 }
 
@@ -190,13 +199,14 @@ struct Rows {
 
 Rows quantise_rows(const Kernels& k, const std::vector<float>& x, int64_t m, int64_t n, bool two_terms) {
   Rows rows;
-  const auto size = static_cast<size_t>(m * n);
+  const auto size = static_cast<size_t>(padded_rows(m) * n);
   rows.hi.assign(size, 99);
   rows.lo.assign(two_terms ? size : 0, 99);
-  rows.scales.assign(size / kQuantGroup, -1);
-  rows.sums.assign(size / kSumGroup, -1);
-  rows.view = {rows.hi.data(), two_terms ? rows.lo.data() : nullptr, rows.scales.data(), rows.sums.data(), n};
-  for (int64_t r = 0; r < m; r++) k.quantise(x.data() + r * n, n, rows.view.from(r));
+  rows.scales.assign(size / kQuantGroup + kMaxTileHeight, -1);
+  rows.sums.assign(size / kSumGroup + kMaxTileHeight, -1);
+  rows.view = {rows.hi.data(), two_terms ? rows.lo.data() : nullptr, rows.scales.data(), rows.sums.data(), n,
+               tile_height(m)};
+  for (int64_t r = 0; r < m; r++) k.quantise(x.data() + r * n, n, rows.view, r);
   return rows;
 }
 
@@ -216,11 +226,12 @@ std::vector<float> activations(int64_t m, int64_t n) {
 }
 
 TEST(QuantisedActivations, EveryIsaGivesTheScalarIntegers) {
-  const std::vector<float> x = activations(3, 704);
-  for (const bool two : {false, true}) {
-    const Rows expected = quantise_rows(scalar::kTable, x, 3, 704, two);
+  for (const auto& [m, two] :
+       {std::pair{1, false}, {1, true}, {3, false}, {3, true}, {21, false}, {21, true}}) {
+    const std::vector<float> x = activations(m, 704);
+    const Rows expected = quantise_rows(scalar::kTable, x, m, 704, two);
     for (const Kernels* k : fast_isas()) {
-      const Rows got = quantise_rows(*k, x, 3, 704, two);
+      const Rows got = quantise_rows(*k, x, m, 704, two);
       EXPECT_EQ(got.hi, expected.hi) << k->name;
       EXPECT_EQ(got.lo, expected.lo) << k->name;
       EXPECT_EQ(got.sums, expected.sums) << k->name;
@@ -264,7 +275,7 @@ TEST(QuantisedActivations, LieWithinHalfAStepAndTheirSumsAreExact) {
       const double step = rows.scales[i / 32];
       EXPECT_LE(std::fabs(q * step - double{x[i]}), 0.5001 * step + 1e-30) << i;
     }
-    for (size_t g = 0; g < rows.sums.size(); g++) {
+    for (size_t g = 0; g < x.size() / 16; g++) {
       int sum = 0;
       for (size_t i = 16 * g; i < 16 * g + 16; i++) sum += two ? 128 * rows.hi[i] + rows.lo[i] : rows.hi[i];
       EXPECT_EQ(rows.sums[g], sum);
@@ -274,16 +285,17 @@ TEST(QuantisedActivations, LieWithinHalfAStepAndTheirSumsAreExact) {
 
 TEST_P(EveryWeightType, IntegerProductsGiveTheScalarBitsForAnyNumberOfRowsAndOutputs) {
   if (!is_quantised(GetParam())) return;  // floats have no integers
-  for (const auto& [outputs, inputs] : {std::pair<int64_t, int64_t>{1, 256}, {17, 512}, {100, 768}}) {
+  for (const auto& [outputs, inputs] :
+       {std::pair<int64_t, int64_t>{1, 256}, {17, 512}, {100, 768}, {33, 1280}}) {
     const Packed p = pack(random_weight(GetParam(), outputs, inputs).view);
     for (const bool two : {false, true}) {
-      for (int64_t m : {1, 2, 3, 5, 8, 9, 21}) {
-        if (m > 5 && outputs > 17) continue;  // the plain loops are slow
+      for (int64_t m : {1, 2, 3, 5, 8, 9, 16, 17, 21, 28, 40}) {
+        if (m > 5 && outputs > 33) continue;  // the plain loops are slow
         const Rows x = quantise_rows(scalar::kTable, activations(m, inputs), m, inputs, two);
         std::vector<float> expected(static_cast<size_t>(m * outputs), -1), got(expected.size(), -2);
         scalar::kTable.matmul_quantised(p.panels, 0, p.panels.n_panels(), x.view, m, expected.data(),
                                         outputs);
-        for (const Kernels* k : fast_isas()) {
+        for (const Kernels* k : integer_isas()) {
           k->matmul_quantised(p.panels, 0, p.panels.n_panels(), x.view, m, got.data(), outputs);
           expect_same_bits(got, expected,
                            fmt::format("{} outputs, {} inputs, {} rows, {} terms, {}", outputs, inputs, m,
@@ -304,7 +316,7 @@ TEST_P(EveryWeightType, IntegerProductsHoldTheGreatestValues) {
     std::fill(x.begin(), x.end(), sign);
     const Rows rows = quantise_rows(scalar::kTable, x, 1, 256, true);
     std::vector<float> y(16);
-    for (const Kernels* k : fast_isas()) {
+    for (const Kernels* k : integer_isas()) {
       k->matmul_quantised(p.panels, 0, 1, rows.view, 1, y.data(), 16);
       for (int64_t n = 0; n < 16; n++) {
         double truth = 0, size = 0;
