@@ -33,7 +33,7 @@ class Ours:
 
     def __init__(self, program, arithmetic, kv_dtype):
         self.program, self.arithmetic = program, arithmetic
-        self.mode = ["--arithmetic", arithmetic, "--kv-dtype", kv_dtype]
+        self.mode = ["--arithmetic", arithmetic, *(["--kv-dtype", kv_dtype] if kv_dtype else [])]
 
     def bench(self, model, row):
         command = [self.program, "bench", model, "-t", row.threads, "-r", "1", "-d", row.depth, "--probe-mb", "0", "--output", "json"]
@@ -191,7 +191,7 @@ def parse_arguments(arguments):
     parser.add_argument("--only", type=names(plan.GROUPS), default=plan.GROUPS, metavar="ROWS")
     parser.add_argument("--models", type=names(known_models), default=known_models, metavar="NAMES", help=", ".join(known_models))
     parser.add_argument("--modes", type=names(modes), default=("a16", "a8"), help="our arithmetics (default a16,a8)")
-    parser.add_argument("--kv-dtype", default="f32", help="of our cache (default f32; theirs is f16)")
+    parser.add_argument("--kv-dtype", help="of our cache (default: lapidary's own; theirs is f16)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--fifo", action="store_true", help="run both with real-time priority (root): other work does not count")
     parser.add_argument("--text", type=pathlib.Path, default=ROOT / "docs" / "numerics.md", help="of the perplexities")
@@ -218,7 +218,7 @@ def compare(options):
         if model.name not in options.models:
             continue
         comparison.model(model, model_file(model, work, options.lapidary, vocabulary))
-        facts = {"machine": machine(), "versions": versions(options.lapidary), "kv_dtype": options.kv_dtype}
+        facts = {"machine": machine(), "versions": versions(options.lapidary), "kv_dtype": options.kv_dtype or "by default"}
         facts |= {"rounds": options.rounds, "fifo": options.fifo}
         report.save(results, facts, comparison.values)  # after every model: a broken run loses little
     tables = report.tables(*report.load(results))

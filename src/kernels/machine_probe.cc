@@ -122,6 +122,18 @@ double integers_scalar(int64_t rounds) {
   return static_cast<double>(_mm256_extract_epi32(sums[0], 0));
 }
 
+[[gnu::target("avx2,avxvnni")]] double integers_avx2_vnni(int64_t rounds) {
+  __m256i sums[12] = {};
+  const __m256i threes = _mm256_set1_epi8(3);
+  for (int64_t i = 0; i < rounds; i++) {
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; j++) sums[j] = _mm256_dpbusd_avx_epi32(sums[j], threes, threes);
+  }
+#pragma GCC unroll 12
+  for (int j = 1; j < 12; j++) sums[0] = _mm256_add_epi32(sums[0], sums[j]);
+  return static_cast<double>(_mm256_extract_epi32(sums[0], 0));
+}
+
 [[gnu::target("avx512f")]] double floats_avx512(int64_t rounds) {
   __m512 sums[16];
 #pragma GCC unroll 16
@@ -149,6 +161,28 @@ double integers_scalar(int64_t rounds) {
   for (int j = 1; j < 16; j++) sums[0] = _mm512_add_epi32(sums[0], sums[j]);
   return static_cast<double>(_mm512_cvtsi512_si32(sums[0]));
 }
+
+namespace tiles {
+#include "kernels/tiles_amx.h"
+}
+
+// Four sums of two tiles of activations and two of weights, as the kernels have them, without the loads.
+double integers_amx(int64_t rounds) {
+  alignas(64) int8_t threes[1024];
+  alignas(64) int32_t sums[256];
+  std::memset(threes, 3, sizeof threes);
+  tiles::tiles_begin(16, 16);
+  tiles::tile_zero<0>(), tiles::tile_zero<1>(), tiles::tile_zero<2>(), tiles::tile_zero<3>();
+  tiles::tile_load<4>(threes, 64), tiles::tile_load<5>(threes, 64);
+  tiles::tile_load<6>(threes, 64), tiles::tile_load<7>(threes, 64);
+  for (int64_t i = 0; i < rounds / 8; i++) {
+    tiles::tile_dot<0, 4, 6>(), tiles::tile_dot<1, 4, 7>();
+    tiles::tile_dot<2, 5, 6>(), tiles::tile_dot<3, 5, 7>();
+  }
+  tiles::tile_store<0>(sums);
+  tiles::tiles_end();
+  return static_cast<double>(sums[0]);
+}
 #endif
 
 struct Probes {
@@ -162,7 +196,10 @@ Probes probes(Isa isa) {
     case Isa::scalar: break;
 #if defined(__x86_64__)
     case Isa::avx2: return {sum_avx2, {floats_avx2, 12 * 8 * 2}, {integers_avx2, 6 * 32 * 2}};
+    case Isa::avx2_vnni: return {sum_avx2, {floats_avx2, 12 * 8 * 2}, {integers_avx2_vnni, 12 * 32 * 2}};
     case Isa::avx512: return {sum_avx512, {floats_avx512, 16 * 16 * 2}, {integers_avx512, 16 * 64 * 2}};
+    case Isa::amx:  // an eighth of the rounds: one is sixteen times the work
+      return {sum_avx512, {floats_avx512, 16 * 16 * 2}, {integers_amx, 4.0 * 16 * 16 * 64 * 2 / 8}};
 #else
     default: break;
 #endif
