@@ -28,14 +28,28 @@ struct Parts {
   }
 };
 
+// Loops over elements run along bytes, so that the compiler can take many at a time.
+
+// Lower nibbles of n bytes to q, upper ones to q + apart, plus `zero`.
+void take_nibbles(const uint8_t* bytes, int n, int apart, int zero, int8_t* q) {
+  for (int i = 0; i < n; ++i) q[i] = static_cast<int8_t>((bytes[i] & 15) + zero);
+  for (int i = 0; i < n; ++i) q[i + apart] = static_cast<int8_t>((bytes[i] >> 4) + zero);
+}
+// q[i] += weight * (`bits` bits of bytes[i] from `shift` on).
+void add_bits(const uint8_t* bytes, int n, int shift, int bits, int weight, int8_t* q) {
+  const int mask = (1 << bits) - 1;
+  for (int i = 0; i < n; ++i) q[i] = static_cast<int8_t>(q[i] + weight * ((bytes[i] >> shift) & mask));
+}
+// q[i] += 16 * bit i of a 32-bit number.
+void add_fifth_bits(const uint8_t (&qh)[4], int8_t* q) {
+  for (int i = 0; i < 32; ++i) q[i] = static_cast<int8_t>(q[i] + ((qh[i / 8] >> (i % 8)) & 1) * 16);
+}
+
 int nibble(uint8_t byte, int index) {
   return (byte >> (4 * index)) & 15;
 }
 int pair(uint8_t byte, int index) {
   return (byte >> (2 * index)) & 3;
-}
-int bit(uint8_t byte, int index) {
-  return (byte >> index) & 1;
 }
 
 Parts<32, 32, -128, 127, false> take_apart(const BlockQ8_0& b) {
@@ -47,14 +61,14 @@ Parts<32, 32, -128, 127, false> take_apart(const BlockQ8_0& b) {
 
 Parts<32, 32, -8, 7, false> take_apart(const BlockQ4_0& b) {
   Parts<32, 32, -8, 7, false> p;
-  for (int i = 0; i < 32; ++i) p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16) - 8);
+  take_nibbles(b.qs, 16, 16, -8, p.q);
   p.d = b.d.bits();
   return p;
 }
 
 Parts<32, 32, 0, 15, true> take_apart(const BlockQ4_1& b) {
   Parts<32, 32, 0, 15, true> p;
-  for (int i = 0; i < 32; ++i) p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16));
+  take_nibbles(b.qs, 16, 16, 0, p.q);
   p.d = b.d.bits();
   p.m = b.m.bits();
   return p;
@@ -62,18 +76,16 @@ Parts<32, 32, 0, 15, true> take_apart(const BlockQ4_1& b) {
 
 Parts<32, 32, -16, 15, false> take_apart(const BlockQ5_0& b) {
   Parts<32, 32, -16, 15, false> p;
-  for (int i = 0; i < 32; ++i) {
-    p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16) + 16 * bit(b.qh[i / 8], i % 8) - 16);
-  }
+  take_nibbles(b.qs, 16, 16, -16, p.q);
+  add_fifth_bits(b.qh, p.q);
   p.d = b.d.bits();
   return p;
 }
 
 Parts<32, 32, 0, 31, true> take_apart(const BlockQ5_1& b) {
   Parts<32, 32, 0, 31, true> p;
-  for (int i = 0; i < 32; ++i) {
-    p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16) + 16 * bit(b.qh[i / 8], i % 8));
-  }
+  take_nibbles(b.qs, 16, 16, 0, p.q);
+  add_fifth_bits(b.qh, p.q);
   p.d = b.d.bits();
   p.m = b.m.bits();
   return p;
@@ -81,10 +93,8 @@ Parts<32, 32, 0, 31, true> take_apart(const BlockQ5_1& b) {
 
 Parts<256, 16, 0, 3, true> take_apart(const BlockQ2_K& b) {
   Parts<256, 16, 0, 3, true> p;
-  for (int e = 0; e < 256; ++e) {
-    const int h = e / 128, part = e / 32 % 4, i = e % 32;
-    p.q[e] = static_cast<int8_t>(pair(b.qs[32 * h + i], part));
-  }
+  std::memset(p.q, 0, sizeof p.q);
+  for (int e = 0; e < 256; e += 32) add_bits(b.qs + e / 128 * 32, 32, e / 32 % 4 * 2, 2, 1, p.q + e);
   p.d = b.d.bits();
   p.m = b.dmin.bits();
   for (int g = 0; g < 16; ++g) {
@@ -96,9 +106,10 @@ Parts<256, 16, 0, 3, true> take_apart(const BlockQ2_K& b) {
 
 Parts<256, 16, -4, 3, false> take_apart(const BlockQ3_K& b) {
   Parts<256, 16, -4, 3, false> p;
-  for (int e = 0; e < 256; ++e) {
-    const int h = e / 128, part = e / 32 % 4, i = e % 32;
-    p.q[e] = static_cast<int8_t>(pair(b.qs[32 * h + i], part) + 4 * bit(b.hmask[i], 4 * h + part) - 4);
+  std::memset(p.q, -4, sizeof p.q);
+  for (int e = 0; e < 256; e += 32) {
+    add_bits(b.qs + e / 128 * 32, 32, e / 32 % 4 * 2, 2, 1, p.q + e);
+    add_bits(b.hmask, 32, e / 32, 1, 4, p.q + e);
   }
   p.d = b.d.bits();
   for (int g = 0; g < 16; ++g)
@@ -128,28 +139,23 @@ void take_scales(const Block& b, P& p) {
 
 Parts<256, 32, 0, 15, true> take_apart(const BlockQ4_K& b) {
   Parts<256, 32, 0, 15, true> p;
-  for (int e = 0; e < 256; ++e) p.q[e] = static_cast<int8_t>(nibble(b.qs[e / 64 * 32 + e % 32], e / 32 % 2));
+  for (int e = 0; e < 256; e += 64) take_nibbles(b.qs + e / 2, 32, 32, 0, p.q + e);
   take_scales(b, p);
   return p;
 }
 
 Parts<256, 32, 0, 31, true> take_apart(const BlockQ5_K& b) {
   Parts<256, 32, 0, 31, true> p;
-  for (int e = 0; e < 256; ++e) {
-    p.q[e] =
-        static_cast<int8_t>(nibble(b.qs[e / 64 * 32 + e % 32], e / 32 % 2) + 16 * bit(b.qh[e % 32], e / 32));
-  }
+  for (int e = 0; e < 256; e += 64) take_nibbles(b.qs + e / 2, 32, 32, 0, p.q + e);
+  for (int e = 0; e < 256; e += 32) add_bits(b.qh, 32, e / 32, 1, 16, p.q + e);
   take_scales(b, p);
   return p;
 }
 
 Parts<256, 16, -32, 31, false> take_apart(const BlockQ6_K& b) {
   Parts<256, 16, -32, 31, false> p;
-  for (int e = 0; e < 256; ++e) {
-    const int h = e / 128, part = e / 32 % 4, i = e % 32;
-    const int low = nibble(b.ql[64 * h + 32 * (part % 2) + i], part / 2);
-    p.q[e] = static_cast<int8_t>((low | pair(b.qh[32 * h + i], part) << 4) - 32);
-  }
+  for (int e = 0; e < 256; e += 128) take_nibbles(b.ql + e / 2, 64, 64, -32, p.q + e);
+  for (int e = 0; e < 256; e += 32) add_bits(b.qh + e / 128 * 32, 32, e / 32 % 4 * 2, 2, 16, p.q + e);
   p.d = b.d.bits();
   std::memcpy(p.c, b.scales, sizeof p.c);
   return p;
@@ -223,6 +229,16 @@ void check_row(DType dtype, size_t bytes, size_t elements) {
 
 GroupLayout group_layout(DType dtype) {
   return with_block_type(dtype, [](auto type) { return PartsOf<typename decltype(type)::type>::kLayout; });
+}
+
+UnpackedRow::UnpackedRow(DType dtype, size_t n) {
+  const GroupLayout layout = group_layout(dtype);
+  const size_t groups = n / static_cast<size_t>(layout.group), blocks = n / dtype_info(dtype).block_elements;
+  q.resize(n);
+  d.resize(blocks);
+  m.resize(layout.has_minimum ? blocks : 0);
+  c.resize(layout.super_scales ? groups : 0);
+  b.resize(layout.super_scales && layout.has_minimum ? groups : 0);
 }
 
 void unpack_row(DType dtype, std::span<const std::byte> bytes, const RowParts& to) {

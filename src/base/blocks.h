@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/half.h"
@@ -135,6 +136,16 @@ struct RowParts {
   std::span<uint16_t> d, m;  // f16, [n / block]; m: with a minimum
   std::span<int8_t> c;       // [n / group], with super-scales
   std::span<uint8_t> b;      // [n / group], with super-scales and a minimum
+};
+
+// Memory for the parts of a row of n elements, to be used row after row. REQUIRES: is_quantised(dtype), n a
+// whole number of blocks.
+struct UnpackedRow {
+  std::vector<int8_t> q, c;
+  std::vector<uint16_t> d, m;
+  std::vector<uint8_t> b;
+  UnpackedRow(DType dtype, size_t n);
+  RowParts parts() { return {q, d, m, c, b}; }
 };
 
 // Takes one row apart. REQUIRES: is_quantised(dtype); bytes.size() = row_bytes(dtype, n).

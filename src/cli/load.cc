@@ -22,7 +22,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->check(between(1, 1024))
       ->group(group);
   command
-      .add_option("--chunk", flags.chunk, "Rows of one prefill step; never changes the result (default 64)")
+      .add_option("--chunk", flags.chunk, "Rows of one prefill step; never changes the result (default 256)")
       ->check(between(1, 65536))
       ->group(group);
   command

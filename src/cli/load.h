@@ -18,7 +18,7 @@ inline constexpr int64_t kRunKeepBehind = 1024;
 
 struct EngineFlags {
   int threads = 0;
-  int64_t chunk = 64;
+  int64_t chunk = 256;
   int64_t context = 0;
   std::string kv_dtype = "f32", arithmetic = "f32";
   int64_t keep_behind = 0;  // a flag of commands that go back in a text

@@ -22,7 +22,7 @@ namespace lapidary {
 
 struct EngineOptions {
   int threads = 0;     // 0: physical cores within the cgroup's quota
-  int64_t chunk = 64;  // rows of one step: prefill is cut into pieces of at most this many
+  int64_t chunk = 256;  // rows of one step: prefill is cut into pieces of at most this many
   int64_t max_sequences = 8;
   int64_t context = 0;                      // positions per sequence; 0: the model's max_position
   DType kv_dtype = DType::f32;              // f32 or bf16

@@ -13,8 +13,6 @@ namespace {
 #include "kernels/tiles_amx.h"
 #include "kernels/vec_avx512.h"
 // The algorithms, over the types above.
-#include "kernels/panel_codes.inc"
-#include "kernels/parts.inc"
 #include "kernels/tile_products.inc"
 
 constexpr int64_t kRowsWorthTiles = 9;  // below, unpacking weights to memory costs more than it saves

@@ -13,8 +13,6 @@ namespace {
 #include "kernels/vec_avx2.h"
 // The algorithms, over the type above.
 #include "kernels/integer_products.inc"
-#include "kernels/panel_codes.inc"
-#include "kernels/parts.inc"
 }  // namespace
 
 const Kernels& table() {

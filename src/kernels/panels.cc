@@ -55,35 +55,20 @@ size_t codes_at(const PanelFormat& f) {
   return kLanes * number_bytes(f) * (f.addend ? 2 : 1);
 }
 
-// One row taken apart; reused from row to row.
-struct Row {
-  std::vector<int8_t> q, c;
-  std::vector<uint16_t> d, m;
-  std::vector<uint8_t> b;
-  Row(const PanelFormat& f, DType dtype, int64_t n_inputs) {
-    const auto n = static_cast<size_t>(n_inputs), groups = n / static_cast<size_t>(f.group),
-               blocks = n / dtype_info(dtype).block_elements;
-    q.resize(n);
-    d.resize(blocks);
-    m.resize(f.addend ? blocks : 0);
-    c.resize(f.super_scales ? groups : 0);
-    b.resize(f.super_scales && f.addend ? groups : 0);
-  }
-  RowParts parts() { return {q, d, m, c, b}; }
-  // The first block with a scale that is no finite number.
-  std::optional<int64_t> bad_block() const {
-    for (size_t i = 0; i < d.size(); i++)
-      if (!finite_f16(d[i]) || (!m.empty() && !finite_f16(m[i]))) return static_cast<int64_t>(i);
-    return {};
-  }
-};
+// The first block with a scale that is no finite number.
+std::optional<int64_t> bad_block(const UnpackedRow& row) {
+  for (size_t i = 0; i < row.d.size(); i++)
+    if (!finite_f16(row.d[i]) || (!row.m.empty() && !finite_f16(row.m[i]))) return static_cast<int64_t>(i);
+  return {};
+}
 
-// Four neighbouring codes of a group, from input 4 * word on, as one little-endian word.
+// Four neighbouring codes of a group, from input 4 * word on, as one little-endian word: q - zero byte by
+// byte, added without carries from one byte to the next.
 uint32_t code_word(const int8_t* q, int word, int zero) {
-  uint32_t out = 0;
-  for (int i = 0; i < 4; i++)
-    out |= static_cast<uint32_t>(static_cast<uint8_t>(q[4 * word + i] - zero)) << (8 * i);
-  return out;
+  uint32_t x;
+  std::memcpy(&x, q + 4 * word, 4);
+  const uint32_t y = 0x01010101u * static_cast<uint8_t>(-zero);
+  return ((x & 0x7f7f7f7fu) + (y & 0x7f7f7f7fu)) ^ ((x ^ y) & 0x80808080u);
 }
 
 void put_codes(const int8_t* q, const PanelFormat& f, int64_t lane, std::byte* to) {
@@ -117,7 +102,7 @@ int get_code(const PanelFormat& f, int64_t i, int64_t lane, const std::byte* fro
   return low;
 }
 
-void put_quantised_lane(const Row& row, const PanelFormat& f, int64_t n_inputs, int64_t lane,
+void put_quantised_lane(const UnpackedRow& row, const PanelFormat& f, int64_t n_inputs, int64_t lane,
                         std::byte* panel) {
   for (int64_t s = 0; s < n_inputs / f.span_inputs(); s++) {
     std::byte* span = panel + static_cast<size_t>(s) * f.span_bytes();
@@ -192,8 +177,8 @@ std::optional<BadWeight> pack_panels(const TensorView& weight, const Panels& pla
                                      int64_t last, std::byte* out) {
   const PanelFormat& f = plan.format;
   const int64_t n_inputs = plan.n_inputs;
-  std::optional<Row> row;
-  if (is_quantised(weight.dtype)) row.emplace(f, weight.dtype, n_inputs);
+  std::optional<UnpackedRow> row;
+  if (is_quantised(weight.dtype)) row.emplace(weight.dtype, static_cast<size_t>(n_inputs));
   for (int64_t panel = first; panel < last; panel++) {
     std::byte* to = out + static_cast<size_t>(panel) * plan.panel_bytes();
     std::memset(to, 0, plan.panel_bytes());
@@ -202,7 +187,7 @@ std::optional<BadWeight> pack_panels(const TensorView& weight, const Panels& pla
       const std::span<const std::byte> bytes = weight.row(index);
       if (row) {
         unpack_row(weight.dtype, bytes, row->parts());
-        if (auto block = row->bad_block())
+        if (auto block = bad_block(*row))
           return BadWeight{index, *block * static_cast<int64_t>(dtype_info(weight.dtype).block_elements)};
         put_quantised_lane(*row, f, n_inputs, lane, to);
       } else {

@@ -50,8 +50,6 @@ void tile_dot() {
 
 #include "kernels/vec_avx512.h"
 // The algorithms, over the types above.
-#include "kernels/panel_codes.inc"
-#include "kernels/parts.inc"
 #include "kernels/tile_products.inc"
 
 }  // namespace
