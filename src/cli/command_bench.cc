@@ -163,7 +163,10 @@ int bench(const BenchFlags& flags) {
 template <typename Number>
 void add_list(CLI::App& command, const std::string& names, std::vector<Number>& values, int64_t least,
               int64_t most, const std::string& text) {
-  command.add_option(names, values, text)->delimiter(',')->check(between(least, most));
+  command.add_option(names, values, text)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(between(least, most));
 }
 
 }  // namespace
@@ -184,7 +187,9 @@ void add_bench_command(CLI::App& program, Action& action) {
            "Threads (default: physical cores that this process may use)");
   command->add_option("-r,--repetitions", plan.repetitions, "Measured runs of each test (default 3)")
       ->check(between(1, 1000));
-  command->add_option("--chunk", flags->engine.chunk, "Rows of one prefill step (default 64)")
+  command
+      ->add_option("--chunk", flags->engine.chunk,
+                   fmt::format("Rows of one prefill step (default {})", EngineFlags{}.chunk))
       ->check(between(1, 65536));
   command->add_option("--seed", plan.seed, "Of the random tokens (default 1)")->check(unsigned_number());
   command->add_flag("--no-warmup", flags->no_warm_up, "Measure from the first run on");
