@@ -48,7 +48,7 @@ double positions_seen(const AttentionSpec& a, int64_t depth, int64_t rows) {
 }  // namespace
 
 RowsCost cost_of_rows(const ModelSpec& spec, int64_t depth, int64_t rows, bool all_wanted,
-                      int64_t kv_element_bytes) {
+                      const KvTypes& kv) {
   RowsCost cost;
   const int64_t owner = last_owner(spec), wanted = all_wanted ? rows : 1;
   for_each_tensor(spec, [&](const TensorInfo& info) {
@@ -61,8 +61,9 @@ RowsCost cost_of_rows(const ModelSpec& spec, int64_t depth, int64_t rows, bool a
     const int64_t queries = i < owner ? rows : wanted;
     const double seen = positions_seen(*attention, depth + rows - queries, queries);
     cost.attention_ops += 4 * seen * static_cast<double>(attention->n_heads * attention->head_dim);
-    cost.kv_bytes +=
-        2 * seen * static_cast<double>(attention->n_kv_heads * attention->head_dim * kv_element_bytes);
+    const size_t head_bytes =
+        kv_row_bytes(kv.keys, attention->head_dim) + kv_row_bytes(kv.values, attention->head_dim);
+    cost.kv_bytes += seen * static_cast<double>(attention->n_kv_heads) * static_cast<double>(head_bytes);
   }
   return cost;
 }

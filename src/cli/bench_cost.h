@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/kv_types.h"
 #include "spec/model_spec.h"
 
 namespace lapidary {
@@ -16,7 +17,6 @@ struct RowsCost {
 // `rows` tokens of one sequence after `depth` others, of which all want logits or the last one alone. The
 // engine drops rows that nobody wants behind the last layer that stores KV: what is not computed is not
 // counted.
-RowsCost cost_of_rows(const ModelSpec& spec, int64_t depth, int64_t rows, bool all_wanted,
-                      int64_t kv_element_bytes);
+RowsCost cost_of_rows(const ModelSpec& spec, int64_t depth, int64_t rows, bool all_wanted, const KvTypes& kv);
 
 }  // namespace lapidary

@@ -88,9 +88,8 @@ class WorkLine {
   std::optional<Progress> progress_;
 };
 
-RowsCost cost_of(const BenchTest& test, const ModelSpec& spec, int64_t kv_element_bytes) {
-  RowsCost cost =
-      cost_of_rows(spec, test.depth, test.tokens, test.kind == BenchKind::decode, kv_element_bytes);
+RowsCost cost_of(const BenchTest& test, const ModelSpec& spec, const KvTypes& kv) {
+  const RowsCost cost = cost_of_rows(spec, test.depth, test.tokens, test.kind == BenchKind::decode, kv);
   const auto batch = static_cast<double>(test.batch);
   return {cost.matrix_ops * batch, cost.attention_ops * batch, cost.kv_bytes * batch};
 }
@@ -104,9 +103,9 @@ void bench_threads(BenchReport& report, const BenchFlags& flags, const Checkpoin
   std::vector<BenchRow> rows =
       run_bench(*engine, flags.plan,
                 [&](std::string_view what, int64_t done, int64_t total) { line.show(what, done, total); });
-  const DType kv = engine_options(checkpoint, engine_flags).kv_dtype;
+  const KvTypes kv = engine_options(checkpoint, engine_flags).kv_dtype;
   for (BenchRow& row : rows) {
-    report.costs.push_back(cost_of(row.test, checkpoint.spec, static_cast<int64_t>(row_bytes(kv, 1))));
+    report.costs.push_back(cost_of(row.test, checkpoint.spec, kv));
     report.step_weight_bytes.push_back(
         row.test.kind == BenchKind::decode ? weight_bytes_per_step(*engine, row.test.batch) : 0);
     report.rows.push_back(std::move(row));

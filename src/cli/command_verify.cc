@@ -155,8 +155,8 @@ class Verification {
   VerifyReport& report() { return report_; }
 
  private:
-  DType kv_dtype() const {
-    return flags_.engine.kv_dtype == "bf16" && !flags_.full_dtype ? DType::bf16 : DType::f32;
+  KvTypes kv_dtype() const {
+    return flags_.full_dtype ? DType::f32 : kv_types_from_name(flags_.engine.kv_dtype, "--kv-dtype");
   }
 
   Arithmetic arithmetic() const {

@@ -20,7 +20,7 @@ struct EngineFlags {
   int threads = 0;
   int64_t chunk = 256;
   int64_t context = 0;
-  std::string kv_dtype = "f32", arithmetic = "f32";
+  std::string kv_dtype = "f16", arithmetic = "f32";
   int64_t keep_behind = 0;  // a flag of commands that go back in a text
   int64_t sequences = 1;    // no flag: how many the command keeps at once
 };

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/kv_types.h"
 #include "base/function_ref.h"
 #include "base/hash.h"
 #include "engine/arithmetic.h"
@@ -25,7 +25,7 @@ struct EngineOptions {
   int64_t chunk = 256;  // rows of one step: prefill is cut into pieces of at most this many
   int64_t max_sequences = 8;
   int64_t context = 0;                      // positions per sequence; 0: the model's max_position
-  DType kv_dtype = DType::f32;              // f32 or bf16
+  KvTypes kv_dtype;                         // of keys and values (base/kv_types.h): f32; the commands take f16
   Arithmetic arithmetic = Arithmetic::f32;  // of products with quantised weights
   // Positions kept behind each window, so that a sequence can be cut back that far (trim). They cost their
   // bytes in every layer with a window; 0 keeps what is left in partly used pages only.

@@ -82,7 +82,7 @@ int64_t Workspace::bytes() const {
        {&hidden, &normed, &branch, &queries, &keys, &values, &attended, &gate, &up, &ple, &ple_table, &router,
         &expert_in, &expert_rows, &expert_gate_up, &expert_sum, &logits, &scratch})
     total += r->memory.size();
-  total += static_cast<size_t>(integers.bytes());
+  total += static_cast<size_t>(integers.bytes()) + part_states.size();
   for (const Rows& r : cosines) total += 2 * r.memory.size();
   return static_cast<int64_t>(total);
 }
@@ -120,7 +120,7 @@ Forward::Forward(const ModelSpec& spec, const Weights& weights, const kernels::K
     const int64_t widest_input = std::max({d, w.queries, w.ff, w.expert_ff});
     ws_.integers = make_integers(R, widest_input, arithmetic == Arithmetic::a16);
   }
-  ws_.scratch = make_rows(team.size(), kTileQueries * (2 * w.padded_head + 2), "workspace: attention tiles");
+  plan_attention(w.padded_head, max_rows);
   ws_.expert_row.resize(static_cast<size_t>(moe_rows));
   ws_.expert_share.resize(static_cast<size_t>(moe_rows));
   ws_.choice.resize(static_cast<size_t>(moe_rows * w.experts));

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "kernels/kv_layout.h"
 #include "kernels/panels.h"
 
 namespace lapidary::kernels {
@@ -18,9 +19,6 @@ namespace lapidary::kernels {
 // avx2_vnni and amx differ from avx2 and avx512 in their integer products only.
 enum class Isa { scalar, avx2, avx2_vnni, avx512, amx };
 constexpr Isa kIsas[] = {Isa::scalar, Isa::avx2, Isa::avx2_vnni, Isa::avx512, Isa::amx};
-
-constexpr int64_t kBlock =
-    32;  // positions of one KV page: the constant attention block, anchored at absolute positions
 
 // Rows of activations as integers: x = scale * q, q = 128 * hi + lo in two terms (|q| <= 16256: 15 bits) or q
 // = hi in one (|q| <= 127), a scale for every 32 neighbours: the greatest of them has the greatest |q|. A
@@ -55,27 +53,6 @@ constexpr int64_t padded_rows(int64_t rows) {  // that there must be memory for
   return (rows + height - 1) / height * height;
 }
 
-// One block of keys and values of one kv head, and the queries that look at it.
-// Keys are stored transposed, [head_dim][kBlock]; values [kBlock][padded_dim], padded_dim = head_dim rounded
-// up to 16. f32 or bf16.
-struct AttentionBlock {
-  const void* keys = nullptr;
-  const void* values = nullptr;
-  bool bf16 = false;
-  int64_t head_dim = 0;
-  int lo = 0,
-      hi =
-          0;  // visible positions within the block: [lo, hi), not empty, the same for all queries of the call
-};
-
-// Running softmax of one query: probabilities seen so far are exp(s - max), their sum and their weighted
-// values.
-struct AttentionState {
-  float* max = nullptr;     // [n_queries]
-  float* sum = nullptr;     // [n_queries]
-  float* values = nullptr;  // [n_queries][padded_dim]
-};
-
 struct Kernels {
   Isa isa = Isa::scalar;
   std::string_view name;
@@ -106,9 +83,15 @@ struct Kernels {
   void (*rotate)(const float* cosines, const float* sines, int64_t half, float* head);
   void (*softcap)(float cap, int64_t n, float* z);  // z = cap * tanh(z / cap)
   void (*softmax)(int64_t n, float* z);             // in place, of the whole row
-  // Takes one block into the state of n_queries queries (already scaled), q: [n_queries][ldq].
-  void (*attend)(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_queries,
-                 const AttentionState& state);
+  // Attention of every query of a part over the positions that it sees there, from nothing: fills `state`.
+  // Per query: scores, each a sum over d in order; their maximum; exp(score - maximum), summed in 16 lanes of
+  // positions and their tree; each value a sum over positions in order. What is not seen is left out.
+  void (*attend)(const AttentionPart& part, const AttentionState& state);
+  // Takes what n queries have got from the next part into what they have from all before it.
+  void (*merge)(const AttentionState& next, int64_t n, int64_t padded_dim, const AttentionState& so_far);
+  // One key or value [n] rounded to a type of the KV cache: n codes, and their scale where they are int8.
+  // codes may be x. False, and nothing is written, when a number is not finite or is beyond the type.
+  bool (*encode_kv)(DType type, const float* x, int64_t n, void* codes, float* scale);
 };
 
 std::string_view isa_name(Isa isa);

@@ -200,43 +200,110 @@ void softmax(int64_t n, float* z) {
   for (int64_t i = 0; i < n; i++) z[i] = z[i] / total;
 }
 
-float stored(const void* base, bool bf16, int64_t index) {
-  return bf16 ? bf16_to_float(static_cast<const uint16_t*>(base)[index])
-              : static_cast<const float*>(base)[index];
+// A stored number without its scale, which is applied to sums.
+float code(DType type, const std::byte* base, int64_t index) {
+  switch (type) {
+    case DType::f16: return f16_to_float(reinterpret_cast<const uint16_t*>(base)[index]);
+    case DType::bf16: return bf16_to_float(reinterpret_cast<const uint16_t*>(base)[index]);
+    case DType::i8: return static_cast<float>(reinterpret_cast<const int8_t*>(base)[index]);
+    default: return reinterpret_cast<const float*>(base)[index];
+  }
 }
 
-void attend_one(const AttentionBlock& b, const float* q, float* max, float* sum, float* values) {
-  const int64_t padded = (b.head_dim + kLanes - 1) / kLanes * kLanes;
-  float p[kBlock] = {}, best = -std::numeric_limits<float>::infinity();
-  for (int j = b.lo; j < b.hi; j++) {
-    for (int64_t d = 0; d < b.head_dim; d++) p[j] = fma(q[d], stored(b.keys, b.bf16, d * kBlock + j), p[j]);
+float scale_at(const std::byte* base, int64_t position) {
+  return reinterpret_cast<const float*>(base)[position];
+}
+
+void attend_one(const AttentionPart& part, const float* q, Seen seen, float* max, float* sum, float* values) {
+  const KvLayout& l = part.layout;
+  float p[kPartPositions], best = -std::numeric_limits<float>::infinity(), lanes[kLanes] = {};
+  for (int j = seen.lo; j < seen.hi; j++) {
+    const std::byte* head = part.blocks[j / kBlock];
+    p[j] = 0;
+    for (int64_t d = 0; d < l.head_dim; d++)
+      p[j] = fma(q[d], code(l.types.keys, head, d * kBlock + j % kBlock), p[j]);
+    if (l.types.keys == DType::i8) p[j] = p[j] * scale_at(head + l.key_scales_at, j % kBlock);
     best = larger(best, p[j]);
   }
-  best = larger(best, *max);
-  const float correction = exp(*max - best);
-  float lanes[kLanes] = {};
-  for (int j = b.lo; j < b.hi; j++) p[j] = exp(p[j] - best);
-  for (int l = 0; l < kLanes; l++) lanes[l] = p[l] + p[l + kLanes];
+  for (int j = seen.lo; j < seen.hi; j++) {
+    p[j] = exp(p[j] - best);
+    lanes[j % kLanes] += p[j];
+  }
   *max = best;
-  *sum = fma(*sum, correction, sum_lanes(lanes));
-  for (int64_t d = 0; d < padded; d++) {
-    float v = values[d] * correction;
-    for (int j = b.lo; j < b.hi; j++) v = fma(p[j], stored(b.values, b.bf16, j * padded + d), v);
-    values[d] = v;
+  *sum = sum_lanes(lanes);
+  for (int j = seen.lo; j < seen.hi; j++)
+    if (l.types.values == DType::i8)
+      p[j] = p[j] * scale_at(part.blocks[j / kBlock] + l.value_scales_at, j % kBlock);
+  for (int64_t d = 0; d < l.padded_dim; d++) {
+    float v = 0;
+    for (int j = seen.lo; j < seen.hi; j++)
+      v = fma(p[j],
+              code(l.types.values, part.blocks[j / kBlock] + l.values_at, j % kBlock * l.padded_dim + d), v);
+    values[d] = v + 0.0f;  // never -0, so that a term of +0 is the same as none
   }
 }
 
-void attend(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_queries,
-            const AttentionState& state) {
-  const int64_t padded = (block.head_dim + kLanes - 1) / kLanes * kLanes;
-  for (int64_t i = 0; i < n_queries; i++)
-    attend_one(block, q + i * ldq, state.max + i, state.sum + i, state.values + i * padded);
+void attend(const AttentionPart& part, const AttentionState& state) {
+  for (int64_t i = 0; i < part.n_queries; i++)
+    attend_one(part, part.q + i * part.ldq, part.seen[i], state.max + i, state.sum + i,
+               state.values + i * part.layout.padded_dim);
+}
+
+void merge(const AttentionState& next, int64_t n, int64_t padded_dim, const AttentionState& so_far) {
+  for (int64_t i = 0; i < n; i++) {
+    if (next.sum[i] == 0) continue;
+    const float* from = next.values + i * padded_dim;
+    float* to = so_far.values + i * padded_dim;
+    if (so_far.sum[i] == 0) {
+      so_far.max[i] = next.max[i];
+      so_far.sum[i] = next.sum[i];
+      std::copy_n(from, padded_dim, to);
+      continue;
+    }
+    const float best = larger(next.max[i], so_far.max[i]), old_share = exp(so_far.max[i] - best),
+                new_share = exp(next.max[i] - best);
+    so_far.max[i] = best;
+    so_far.sum[i] = fma(so_far.sum[i], old_share, next.sum[i] * new_share);
+    for (int64_t d = 0; d < padded_dim; d++) to[d] = fma(to[d], old_share, from[d] * new_share);
+  }
+}
+
+// The least magnitude that would round to infinity.
+float beyond(DType type) {
+  return type == DType::f16    ? 65520.0f
+         : type == DType::bf16 ? 0x1.ffp127f
+                               : std::numeric_limits<float>::infinity();
+}
+
+bool encode_kv(DType type, const float* x, int64_t n, void* codes, float* scale) {
+  float greatest = 0, poison = 0;
+  for (int64_t i = 0; i < n; i++) {
+    greatest = larger(std::fabs(x[i]), greatest);
+    poison += x[i] * 0.0f;
+  }
+  if (!(poison == 0) || !(greatest < beyond(type))) return false;
+  const float inverse = greatest < 1e-30f ? 0.0f : 127.0f / greatest;  // q8: below, it would not be finite
+  if (type == DType::i8) *scale = greatest < 1e-30f ? 0.0f : greatest / 127.0f;
+  auto* to = static_cast<std::byte*>(codes);  // may be x: a code is no longer than the float it comes from
+  for (int64_t i = 0; i < n; i++) {
+    const float number = x[i];
+    const auto put = [&](auto code) {
+      std::memcpy(to + static_cast<size_t>(i) * sizeof code, &code, sizeof code);
+    };
+    switch (type) {
+      case DType::f16: put(float_to_f16(number)); break;
+      case DType::bf16: put(float_to_bf16(number)); break;
+      case DType::i8: put(static_cast<int8_t>(std::nearbyint(number * inverse))); break;
+      default: put(number);
+    }
+  }
+  return true;
 }
 
 }  // namespace
 
-const Kernels kTable{Isa::scalar, "scalar",  matmul,    quantise, matmul_quantised,
-                     rms_norm,    gelu_gate, silu_gate, add,      add_scaled,
-                     scale,       rotate,    softcap,   softmax,  attend};
+const Kernels kTable{Isa::scalar, "scalar", matmul,     quantise, matmul_quantised, rms_norm, gelu_gate,
+                     silu_gate,   add,      add_scaled, scale,    rotate,           softcap,  softmax,
+                     attend,      merge,    encode_kv};
 
 }  // namespace lapidary::kernels::scalar

@@ -208,3 +208,12 @@ inline int32_t sum_lanes(I q) {
   b = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 0xb1)));
 }
+
+// ---- keys and values (attention.inc)
+constexpr int kChains = 6, kLeastVectors = 1;  // an F is two registers: 6 of them are 12 chains
+
+inline void store_f16(uint16_t* p, F x) {  // to nearest, ties to even
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.lo, kNearest));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.hi, kNearest));
+}

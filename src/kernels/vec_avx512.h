@@ -174,3 +174,11 @@ inline int32_t sum_lanes(I q) {
   b = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 0xb1)));
 }
+
+// ---- keys and values (attention.inc)
+constexpr int kChains = 16, kLeastVectors = 2;  // 12 rows of 2 vectors: 24 sums, 2 weights, a broadcast
+
+inline void store_f16(uint16_t* p, F x) {  // to nearest, ties to even
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}

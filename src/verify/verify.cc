@@ -21,14 +21,14 @@ bool past_a_window(const ModelSpec& spec, const VerifyPrompt& prompt) {
 
 }  // namespace
 
-Tolerances tolerances_of(DType kv_dtype, Arithmetic arithmetic) {
-  if (kv_dtype == DType::f32 && arithmetic == Arithmetic::f32) {
+Tolerances tolerances_of(const KvTypes& kv, Arithmetic arithmetic) {
+  if (kv == KvTypes(DType::f32) && arithmetic == Arithmetic::f32) {
     return {.hidden = 2e-4, .kv = 2e-4, .logits = 2e-4, .mean_kl = 1e-6};
   }
   // Activations, or keys and values, keep fewer bits. What that does to the answers is a cost, bounded by its
   // mean divergence; single values are stated. (An expert chosen by a hair may change a whole row.)
   if (arithmetic == Arithmetic::a8) return {.mean_kl = 1.5e-2};
-  if (kv_dtype == DType::bf16) return {.mean_kl = 1e-2};
+  if (kv.keys == DType::bf16 || kv.values == DType::bf16) return {.mean_kl = 1e-2};
   return {.mean_kl = 1e-4};
 }
 

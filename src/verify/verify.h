@@ -16,7 +16,7 @@
 namespace lapidary {
 
 // What the engine's numeric mode is held to; docs/numerics.md says where the numbers come from.
-Tolerances tolerances_of(DType kv_dtype, Arithmetic arithmetic);
+Tolerances tolerances_of(const KvTypes& kv, Arithmetic arithmetic);
 
 struct VerifyPrompt {
   std::string name;

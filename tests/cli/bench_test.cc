@@ -91,19 +91,19 @@ TEST(BenchCost, CountsWhatTheEngineComputes) {
              kv = static_cast<double>(layer.attention->n_kv_heads * layer.attention->head_dim),
              f = static_cast<double>(layer.ffn->d_ff);
   const double owned = 2 * kv * d, rest = 2 * q * d + 3 * f * d;
-  const RowsCost decode = cost_of_rows(spec, 10, 2, true, 4);
+  const RowsCost decode = cost_of_rows(spec, 10, 2, true, DType::f32);
   EXPECT_EQ(decode.matrix_ops, 2 * 2 * (2 * (owned + rest) + v * d));
   EXPECT_EQ(decode.attention_ops, 4 * q * (11 + 12) * 2);
   EXPECT_EQ(decode.kv_bytes, 2 * kv * 4 * (11 + 12) * 2);
 
   spec.layers[1].attention->kv_owner = 0;
-  const RowsCost prefill = cost_of_rows(spec, 10, 5, false, 4);
+  const RowsCost prefill = cost_of_rows(spec, 10, 5, false, DType::f32);
   // All five rows make keys and values in layer 0; the last one alone goes on.
   EXPECT_EQ(prefill.matrix_ops, 2 * (5 * owned + 2 * rest + v * d));
   EXPECT_EQ(prefill.attention_ops, 4 * q * 15 * 2);
 
   spec.layers[0].attention->window = 4;
-  EXPECT_EQ(cost_of_rows(spec, 10, 1, true, 4).kv_bytes, 2 * kv * 4 * (4 + 11));
+  EXPECT_EQ(cost_of_rows(spec, 10, 1, true, DType::f32).kv_bytes, 2 * kv * 4 * (4 + 11));
 }
 
 TEST(BenchCost, CountsChosenExpertsOnly) {
@@ -111,7 +111,8 @@ TEST(BenchCost, CountsChosenExpertsOnly) {
   ModelSpec more = spec;
   for (LayerSpec& layer : more.layers) layer.ffn->moe->n_experts *= 2;
   const double router = 2 * static_cast<double>(spec.d_model * spec.layers[0].ffn->moe->n_experts);
-  EXPECT_EQ(cost_of_rows(more, 0, 1, true, 4).matrix_ops - cost_of_rows(spec, 0, 1, true, 4).matrix_ops,
+  EXPECT_EQ(cost_of_rows(more, 0, 1, true, DType::f32).matrix_ops -
+                cost_of_rows(spec, 0, 1, true, DType::f32).matrix_ops,
             router * static_cast<double>(spec.n_layers()));
 }
 

@@ -167,7 +167,7 @@ constexpr size_t kBitTokens = 80;  // more than two pages and more than one chun
 TEST_P(Real, BitsForChunksThreadsAndKvTypes) {
   const Tokens all = text_tokens();
   const std::span<const int32_t> tokens = std::span(all).first(kBitTokens);
-  for (const DType kv : {DType::f32, DType::bf16}) {
+  for (const KvTypes& kv : {KvTypes(DType::f32), KvTypes(DType::f16), KvTypes(DType::i8)}) {
     std::vector<uint64_t> reference;
     for (const int threads : {1, 2}) {
       const auto e = engine({.threads = threads, .chunk = 256, .kv_dtype = kv});
@@ -175,7 +175,7 @@ TEST_P(Real, BitsForChunksThreadsAndKvTypes) {
       for (const size_t piece : {size_t{1}, size_t{7}, size_t{64}, tokens.size()}) {
         if (piece == 1 && threads == 1) continue;  // the slowest pair says nothing that the others do not
         EXPECT_EQ(hashes(*e, tokens, piece), reference)
-            << "pieces of " << piece << ", " << threads << " threads, kv " << dtype_name(kv);
+            << "pieces of " << piece << ", " << threads << " threads, kv " << kv_types_name(kv);
       }
     }
   }
