@@ -29,7 +29,7 @@ struct BenchReport {
   std::vector<int64_t> step_weight_bytes;  // that a decode step of each row reads; 0 for prefill
   std::vector<MachineMeasure> machine;     // empty: not probed
   double load_seconds = 0;                 // of the first engine: opening, packing
-  int64_t weight_bytes = 0, kv_bytes_in_use = 0, peak_rss_bytes = 0;
+  int64_t weight_bytes = 0, peak_rss_bytes = 0;
 };
 
 // Numbers of one row that the report derives.
