@@ -6,9 +6,6 @@
 //
 // Keys and values are N MB (default 256: beyond the caches of most machines).
 #include <fmt/format.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +19,7 @@
 #include "base/rng.h"
 #include "base/team.h"
 #include "kernels/kernels.h"
+#include "kernels/machine_probe.h"
 
 namespace lapidary {
 namespace {
@@ -46,65 +44,6 @@ double fastest_seconds(int rounds, Run&& run) {
     fastest = std::min(fastest, now() - start);
   }
   return fastest;
-}
-
-double read_bandwidth(const Options& o, Team& team) {
-  const auto bytes = static_cast<size_t>(o.megabytes) << 20;
-  const Buffer buffer(bytes, "benchmark");
-  std::memset(buffer.data(), 1, bytes);
-  const auto* words = reinterpret_cast<const uint64_t*>(buffer.data());
-  std::vector<uint64_t> sums(static_cast<size_t>(o.threads) * 8);
-  const double seconds = fastest_seconds(o.rounds, [&] {
-    team.parallel_for(static_cast<int64_t>(bytes / 4096), 64, [&](int64_t begin, int64_t end, int thread) {
-      uint64_t s[8] = {};
-      for (int64_t i = begin * 512; i < end * 512; i += 8)
-        for (int j = 0; j < 8; j++) s[j] += words[i + j];
-      for (int j = 0; j < 8; j++) sums[static_cast<size_t>(thread) * 8] += s[j];
-    });
-  });
-  return sums[0] == 42 ? 0 : static_cast<double>(bytes) / seconds / 1e9;
-}
-
-// GFLOP/s of independent chains of multiply-adds, one thread.
-#if defined(__x86_64__)
-constexpr int64_t kSteps = 4'000'000;
-__attribute__((target("avx512f"))) float chains_avx512() {
-  __m512 s[12];
-  for (int i = 0; i < 12; i++) s[i] = _mm512_set1_ps(static_cast<float>(i));
-  const __m512 a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(1e-3f);
-  for (int64_t n = 0; n < kSteps; n++)
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; i++) s[i] = _mm512_fmadd_ps(s[i], a, b);
-  for (int i = 1; i < 12; i++) s[0] = _mm512_add_ps(s[0], s[i]);
-  float out[16];
-  _mm512_storeu_ps(out, s[0]);
-  return out[0];
-}
-__attribute__((target("avx2,fma"))) float chains_avx2() {
-  __m256 s[12];
-  for (int i = 0; i < 12; i++) s[i] = _mm256_set1_ps(static_cast<float>(i));
-  const __m256 a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(1e-3f);
-  for (int64_t n = 0; n < kSteps; n++)
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; i++) s[i] = _mm256_fmadd_ps(s[i], a, b);
-  for (int i = 1; i < 12; i++) s[0] = _mm256_add_ps(s[0], s[i]);
-  float out[8];
-  _mm256_storeu_ps(out, s[0]);
-  return out[0];
-}
-#endif
-
-double fma_peak(const Options& o, Isa isa) {
-#if defined(__x86_64__)
-  if (isa == Isa::scalar) return 0;
-  float kept = 0;
-  const double seconds =
-      fastest_seconds(o.rounds, [&] { kept += isa == Isa::avx512 ? chains_avx512() : chains_avx2(); });
-  const double flops = 2.0 * 12 * static_cast<double>(kSteps) * (isa == Isa::avx512 ? 16 : 8);
-  return kept == 42 ? 0 : flops / seconds / 1e9;
-#else
-  return 0;
-#endif
 }
 
 struct Shape {
@@ -203,7 +142,10 @@ void prefill(const Kernels& k, const Options& o, Team& team, const Shape& shape,
 int run(const Options& o) {
   Team team(o.threads);
   const Kernels& k = kernels::kernels();
-  const double bandwidth = read_bandwidth(o, team), peak = fma_peak(o, k.isa);
+  const double bandwidth =
+      kernels::read_bandwidth(team, k.isa, o.megabytes << 20, o.rounds, kernels::PageSize::huge) / 1e9;
+  Team alone(1);
+  const double peak = kernels::arithmetic_peak(alone, k.isa, o.rounds).float_ops / 1e9;
   fmt::print("{} threads, {} MB, read bandwidth {:.1f} GB/s, chains {:.1f} GFLOP/s a thread\n", o.threads,
              o.megabytes, bandwidth, peak);
   constexpr Shape kShapes[] = {{"SmolLM2", 3, 3, 64}, {"Gemma 3 270M", 4, 1, 256}, {"E2B global", 8, 1, 512}};

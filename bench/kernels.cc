@@ -19,6 +19,7 @@
 #include "base/dtype.h"
 #include "base/rng.h"
 #include "base/team.h"
+#include "kernels/machine_probe.h"
 
 namespace lapidary {
 namespace {
@@ -45,25 +46,6 @@ double median_seconds(int rounds, Run&& run) {
   }
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];
-}
-
-// Reads a buffer once, all threads.
-double read_bandwidth(const Options& o, Team& team) {
-  const auto bytes = static_cast<size_t>(o.megabytes) << 20;
-  const Buffer buffer(bytes, "benchmark");
-  std::memset(buffer.data(), 1, bytes);
-  const auto* words = reinterpret_cast<const uint64_t*>(buffer.data());
-  const auto lines = static_cast<int64_t>(bytes / 4096);
-  std::vector<uint64_t> sums(static_cast<size_t>(o.threads) * 8);
-  const double seconds = median_seconds(o.rounds, [&] {
-    team.parallel_for(lines, 64, [&](int64_t begin, int64_t end, int thread) {
-      uint64_t s[8] = {};
-      for (int64_t i = begin * 512; i < end * 512; i += 8)
-        for (int j = 0; j < 8; j++) s[j] += words[i + j];
-      for (int j = 0; j < 8; j++) sums[static_cast<size_t>(thread) * 8] += s[j];
-    });
-  });
-  return sums[0] == 42 ? 0 : static_cast<double>(bytes) / seconds / 1e9;
 }
 
 // A panel's bytes are any bytes: only the time of the arithmetic is looked at, and scales are kept small.
@@ -117,8 +99,12 @@ void measure(const Kernels& k, const Options& o, Team& team, DType dtype, int64_
 int run(const Options& o) {
   Team team(o.threads);
   const Kernels& k = kernels::kernels();
-  const double bandwidth = read_bandwidth(o, team);
-  fmt::print("{} threads, {} MB, read bandwidth {:.1f} GB/s\n", o.threads, o.megabytes, bandwidth);
+  const double bandwidth =
+      kernels::read_bandwidth(team, k.isa, o.megabytes << 20, o.rounds, kernels::PageSize::huge) / 1e9;
+  const kernels::Peak peak = kernels::arithmetic_peak(team, k.isa, o.rounds);
+  fmt::print(
+      "{} threads, {} MB, read bandwidth {:.1f} GB/s, peaks {:.0f} Gop/s (float32), {:.0f} Gop/s (int8)\n",
+      o.threads, o.megabytes, bandwidth, peak.float_ops / 1e9, peak.integer_ops / 1e9);
   for (const DType dtype : {DType::q4_0, DType::q8_0, DType::q4_k, DType::q6_k, DType::bf16}) {
     for (const int64_t m : {1, 4, 8, 64}) {
       for (const int terms : {0, 1, 2}) {

@@ -28,6 +28,7 @@ Examples:
   lapidary score smollm2-135m-instruct book.txt --json
   lapidary verify smollm2-135m-instruct                     the engine against a float reference
   lapidary convert ~/models/gemma-4-12b out.gguf --type Q4_K_M
+  lapidary bench smollm2-135m-instruct -p 512 -n 64         tokens per second, beside what the machine can do
 
 Exit codes: 0 fine, 1 failure, 2 wrong usage, 130 interrupted.)";
 
@@ -115,6 +116,7 @@ int run_program(int argc, const char* const* argv) {
     add_score_command(program, action);
     add_verify_command(program, action);
     add_convert_command(program, action);
+    add_bench_command(program, action);
     return parse_and_run(program, action, argc, argv);
   } catch (const Error& error) {
     report(error.what());

@@ -31,6 +31,11 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
                   "Positions of a sequence (default: what the model was made for)")
       ->check(at_least(1))
       ->group(group);
+  add_mode_flags(command, flags);
+}
+
+void add_mode_flags(CLI::App& command, EngineFlags& flags) {
+  const auto group = "Engine";
   command
       .add_option(
           "--kv-dtype", flags.kv_dtype,
@@ -69,7 +74,7 @@ EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& fl
   options.threads = flags.threads;
   options.pin = flags.pin;
   options.chunk = flags.chunk;
-  options.max_sequences = 1;
+  options.max_sequences = flags.sequences;
   options.context = context_of(checkpoint, flags);
   options.kv_dtype = kv_types_from_name(flags.kv_dtype, "--kv-dtype");
   options.keep_behind = flags.keep_behind;

@@ -23,8 +23,10 @@ struct EngineFlags {
   int64_t context = 0;
   std::string kv_dtype = "f16", arithmetic{arithmetic_name(kDefaultArithmetic)};
   int64_t keep_behind = 0;  // a flag of commands that go back in a text
+  int64_t sequences = 1;    // no flag: how many the command keeps at once
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
+void add_mode_flags(CLI::App& command, EngineFlags& flags);  // of these, what changes the numbers
 
 // Positions of one sequence: --context, or what the model was made for. Error(usage) when the flag asks for
 // more than that.

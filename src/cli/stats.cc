@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <boost/json.hpp>
+#include <cmath>
 
 #include "cli/numbers.h"
 #include "cli/table.h"
@@ -12,9 +13,9 @@
 namespace lapidary {
 namespace {
 
-// Of the weights that are not gathered by row: the share that one token reads (all but the experts that were
-// not chosen).
-double touched_share(const ModelSpec& spec) {
+// Of the weights that are not gathered by row: the share that a step of `rows` tokens reads (all but the
+// experts that none of them chose; more than one row: as many as independent choices meet on average).
+double touched_share(const ModelSpec& spec, int64_t rows) {
   double held = 0, read = 0;
   for_each_tensor(spec, [&](const TensorInfo& info) {
     if (info.gathered && !(spec.tied_head && info.slot.kind == TensorKind::token_embedding)) return;
@@ -22,7 +23,8 @@ double touched_share(const ModelSpec& spec) {
     double share = 1;
     if (info.slot.kind == TensorKind::expert_gate_up || info.slot.kind == TensorKind::expert_down) {
       const MoeSpec& moe = *spec.layers[static_cast<size_t>(info.slot.layer)].ffn->moe;
-      share = static_cast<double>(moe.top_k) / static_cast<double>(moe.n_experts);
+      const double chosen = static_cast<double>(moe.top_k) / static_cast<double>(moe.n_experts);
+      share = rows == 1 ? chosen : 1 - std::pow(1 - chosen, static_cast<double>(rows));
     }
     held += elements;
     read += elements * share;
@@ -38,13 +40,17 @@ int64_t peak_rss_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;  // Linux counts in KiB
 }
 
+int64_t weight_bytes_per_step(const Engine& engine, int64_t rows) {
+  return static_cast<int64_t>(static_cast<double>(engine.stats().weight_bytes) *
+                              touched_share(engine.spec(), rows));
+}
+
 RunStats collect_stats(const Engine& engine, const LoadTimes& load, const std::string& sampling,
                        const Answer& answer) {
   RunStats stats;
   stats.load = load;
   stats.engine = engine.stats();
-  stats.weight_bytes_per_token =
-      static_cast<int64_t>(static_cast<double>(stats.engine.weight_bytes) * touched_share(engine.spec()));
+  stats.weight_bytes_per_token = weight_bytes_per_step(engine, 1);
   stats.peak_rss_bytes = peak_rss_bytes();
   stats.threads = engine.threads();
   stats.numeric_mode = engine.numeric_mode();

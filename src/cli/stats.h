@@ -27,5 +27,8 @@ boost::json::object timings_json(const RunStats& stats);
 boost::json::object memory_json(const RunStats& stats);
 
 int64_t peak_rss_bytes();
+// Of the packed weights, the bytes that one step of so many rows reads. Where experts are chosen, the average
+// over independent choices.
+int64_t weight_bytes_per_step(const Engine& engine, int64_t rows);
 
 }  // namespace lapidary

@@ -30,12 +30,14 @@ TEST(Usage, VersionIsOneLine) {
 
 TEST(Usage, HelpAtEveryLevelShowsExamplesAndDefaults) {
   expect_help({"--help"},
-              {"Examples:", "run", "inspect", "tokenize", "score", "Exit codes", "LAPIDARY_CACHE"});
+              {"Examples:", "run", "inspect", "tokenize", "score", "bench", "Exit codes", "LAPIDARY_CACHE"});
   expect_help({"run", "--help"}, {"Examples:", "--raw", "--system", "--think", "--stop", "--seed",
                                   "--kv-dtype", "else greedy", "default 1024", "Ctrl-C"});
   expect_help({"inspect", "--help"}, {"Examples:", "--layers", "--kv-dtype", "--json"});
   expect_help({"tokenize", "--help"}, {"Examples:", "--pieces", "--no-bos", "--decode"});
   expect_help({"score", "--help"}, {"Examples:", "--stride", "--window", "--dump", "--ids"});
+  expect_help({"bench", "--help"},
+              {"Examples:", "--depth", "--batch", "--arithmetic", "--kv-dtype", "--probe-mb", "default 512"});
 }
 
 TEST(Usage, MissingCommandAndMissingModelAreNamed) {
