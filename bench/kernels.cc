@@ -91,12 +91,13 @@ void measure(const Kernels& k, const Options& o, Team& team, DType dtype, int64_
   const Weight w = random_weight(dtype, kInputs, (o.megabytes << 20) / (m > 8 ? 8 : 1));
   std::vector<float> x(static_cast<size_t>(m * kInputs)), y(static_cast<size_t>(m * w.panels.n_outputs));
   for (size_t i = 0; i < x.size(); i++) x[i] = uniform(1, 2, i) - 0.5f;
-  std::vector<int8_t> hi(x.size()), lo(x.size());
-  std::vector<float> scales(x.size() / 32);
-  std::vector<int32_t> sums(x.size() / 16);
+  const auto padded = static_cast<size_t>(kernels::padded_rows(m) * kInputs);
+  std::vector<int8_t> hi(padded), lo(padded);
+  std::vector<float> scales(padded / kernels::kQuantGroup + kernels::kMaxTileHeight);
+  std::vector<int32_t> sums(padded / kernels::kSumGroup + kernels::kMaxTileHeight);
   const kernels::QuantisedRows rows{hi.data(), terms == 2 ? lo.data() : nullptr, scales.data(), sums.data(),
-                                    kInputs};
-  for (int64_t r = 0; r < m; r++) k.quantise(x.data() + r * kInputs, kInputs, rows.from(r));
+                                    kInputs,   kernels::tile_height(m)};
+  for (int64_t r = 0; r < m; r++) k.quantise(x.data() + r * kInputs, kInputs, rows, r);
   const double seconds = median_seconds(o.rounds, [&] {
     team.parallel_for(w.panels.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
       if (terms == 0) k.matmul(w.panels, begin, end, x.data(), kInputs, m, y.data(), w.panels.n_outputs);

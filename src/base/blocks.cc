@@ -12,16 +12,38 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are read as they lie in memory");
 
-// The groups of one block. kHasMinimum says whether `addend` is filled.
+// The parts of one block. Without super-scales there is one group, d is its scale and m its addend.
 template <int kElements_, int kGroup_, int kMin, int kMax, bool kHasMinimum_>
 struct Parts {
   static constexpr int kElements = kElements_, kGroup = kGroup_, kGroups = kElements / kGroup;
-  static constexpr bool kHasMinimum = kHasMinimum_;
-  static constexpr GroupLayout kLayout = {kGroup, kMin, kMax, kHasMinimum};
+  static constexpr bool kHasMinimum = kHasMinimum_, kSuper = kGroups > 1;
+  static constexpr GroupLayout kLayout = {kGroup, kMin, kMax, kHasMinimum, kSuper};
   int8_t q[kElements];
-  float scale[kGroups];
-  float addend[kGroups];
+  uint16_t d, m;       // f16; m: only with a minimum
+  int8_t c[kGroups];   // only with super-scales
+  uint8_t b[kGroups];  // only with super-scales and a minimum
+  float scale(int g) const { return kSuper ? f16_to_float(d) * static_cast<float>(c[g]) : f16_to_float(d); }
+  float addend(int g) const {
+    return kSuper ? -(f16_to_float(m) * static_cast<float>(b[g])) : f16_to_float(m);
+  }
 };
+
+// Loops over elements run along bytes, so that the compiler can take many at a time.
+
+// Lower nibbles of n bytes to q, upper ones to q + apart, plus `zero`.
+void take_nibbles(const uint8_t* bytes, int n, int apart, int zero, int8_t* q) {
+  for (int i = 0; i < n; ++i) q[i] = static_cast<int8_t>((bytes[i] & 15) + zero);
+  for (int i = 0; i < n; ++i) q[i + apart] = static_cast<int8_t>((bytes[i] >> 4) + zero);
+}
+// q[i] += weight * (`bits` bits of bytes[i] from `shift` on).
+void add_bits(const uint8_t* bytes, int n, int shift, int bits, int weight, int8_t* q) {
+  const int mask = (1 << bits) - 1;
+  for (int i = 0; i < n; ++i) q[i] = static_cast<int8_t>(q[i] + weight * ((bytes[i] >> shift) & mask));
+}
+// q[i] += 16 * bit i of a 32-bit number.
+void add_fifth_bits(const uint8_t (&qh)[4], int8_t* q) {
+  for (int i = 0; i < 32; ++i) q[i] = static_cast<int8_t>(q[i] + ((qh[i / 8] >> (i % 8)) & 1) * 16);
+}
 
 int nibble(uint8_t byte, int index) {
   return (byte >> (4 * index)) & 15;
@@ -29,83 +51,78 @@ int nibble(uint8_t byte, int index) {
 int pair(uint8_t byte, int index) {
   return (byte >> (2 * index)) & 3;
 }
-int bit(uint8_t byte, int index) {
-  return (byte >> index) & 1;
-}
 
 Parts<32, 32, -128, 127, false> take_apart(const BlockQ8_0& b) {
   Parts<32, 32, -128, 127, false> p;
   std::memcpy(p.q, b.qs, sizeof p.q);
-  p.scale[0] = b.d.value();
+  p.d = b.d.bits();
   return p;
 }
 
 Parts<32, 32, -8, 7, false> take_apart(const BlockQ4_0& b) {
   Parts<32, 32, -8, 7, false> p;
-  for (int i = 0; i < 32; ++i) p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16) - 8);
-  p.scale[0] = b.d.value();
+  take_nibbles(b.qs, 16, 16, -8, p.q);
+  p.d = b.d.bits();
   return p;
 }
 
 Parts<32, 32, 0, 15, true> take_apart(const BlockQ4_1& b) {
   Parts<32, 32, 0, 15, true> p;
-  for (int i = 0; i < 32; ++i) p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16));
-  p.scale[0] = b.d.value();
-  p.addend[0] = b.m.value();
+  take_nibbles(b.qs, 16, 16, 0, p.q);
+  p.d = b.d.bits();
+  p.m = b.m.bits();
   return p;
 }
 
 Parts<32, 32, -16, 15, false> take_apart(const BlockQ5_0& b) {
   Parts<32, 32, -16, 15, false> p;
-  for (int i = 0; i < 32; ++i) {
-    p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16) + 16 * bit(b.qh[i / 8], i % 8) - 16);
-  }
-  p.scale[0] = b.d.value();
+  take_nibbles(b.qs, 16, 16, -16, p.q);
+  add_fifth_bits(b.qh, p.q);
+  p.d = b.d.bits();
   return p;
 }
 
 Parts<32, 32, 0, 31, true> take_apart(const BlockQ5_1& b) {
   Parts<32, 32, 0, 31, true> p;
-  for (int i = 0; i < 32; ++i) {
-    p.q[i] = static_cast<int8_t>(nibble(b.qs[i % 16], i / 16) + 16 * bit(b.qh[i / 8], i % 8));
-  }
-  p.scale[0] = b.d.value();
-  p.addend[0] = b.m.value();
+  take_nibbles(b.qs, 16, 16, 0, p.q);
+  add_fifth_bits(b.qh, p.q);
+  p.d = b.d.bits();
+  p.m = b.m.bits();
   return p;
 }
 
 Parts<256, 16, 0, 3, true> take_apart(const BlockQ2_K& b) {
   Parts<256, 16, 0, 3, true> p;
-  for (int e = 0; e < 256; ++e) {
-    const int h = e / 128, part = e / 32 % 4, i = e % 32;
-    p.q[e] = static_cast<int8_t>(pair(b.qs[32 * h + i], part));
-  }
-  const float d = b.d.value(), dmin = b.dmin.value();
+  std::memset(p.q, 0, sizeof p.q);
+  for (int e = 0; e < 256; e += 32) add_bits(b.qs + e / 128 * 32, 32, e / 32 % 4 * 2, 2, 1, p.q + e);
+  p.d = b.d.bits();
+  p.m = b.dmin.bits();
   for (int g = 0; g < 16; ++g) {
-    p.scale[g] = d * static_cast<float>(nibble(b.scales[g], 0));
-    p.addend[g] = -(dmin * static_cast<float>(nibble(b.scales[g], 1)));
+    p.c[g] = static_cast<int8_t>(nibble(b.scales[g], 0));
+    p.b[g] = static_cast<uint8_t>(nibble(b.scales[g], 1));
   }
   return p;
 }
 
 Parts<256, 16, -4, 3, false> take_apart(const BlockQ3_K& b) {
   Parts<256, 16, -4, 3, false> p;
-  for (int e = 0; e < 256; ++e) {
-    const int h = e / 128, part = e / 32 % 4, i = e % 32;
-    p.q[e] = static_cast<int8_t>(pair(b.qs[32 * h + i], part) + 4 * bit(b.hmask[i], 4 * h + part) - 4);
+  std::memset(p.q, -4, sizeof p.q);
+  for (int e = 0; e < 256; e += 32) {
+    add_bits(b.qs + e / 128 * 32, 32, e / 32 % 4 * 2, 2, 1, p.q + e);
+    add_bits(b.hmask, 32, e / 32, 1, 4, p.q + e);
   }
-  const float d = b.d.value();
-  for (int g = 0; g < 16; ++g) {
-    const int c = nibble(b.scales[g % 8], g / 8) | pair(b.scales[8 + g % 4], g / 4) << 4;
-    p.scale[g] = d * static_cast<float>(c - 32);
-  }
+  p.d = b.d.bits();
+  for (int g = 0; g < 16; ++g)
+    p.c[g] =
+        static_cast<int8_t>((nibble(b.scales[g % 8], g / 8) | pair(b.scales[8 + g % 4], g / 4) << 4) - 32);
   return p;
 }
 
 // The six-bit scales and minima that Q4_K and Q5_K share.
 template <typename Block, typename P>
 void take_scales(const Block& b, P& p) {
-  const float d = b.d.value(), dmin = b.dmin.value();
+  p.d = b.d.bits();
+  p.m = b.dmin.bits();
   for (int g = 0; g < 8; ++g) {
     int c, m;
     if (g < 4) {
@@ -115,37 +132,32 @@ void take_scales(const Block& b, P& p) {
       c = nibble(b.scales[g + 4], 0) | pair(b.scales[g - 4], 3) << 4;
       m = nibble(b.scales[g + 4], 1) | pair(b.scales[g], 3) << 4;
     }
-    p.scale[g] = d * static_cast<float>(c);
-    p.addend[g] = -(dmin * static_cast<float>(m));
+    p.c[g] = static_cast<int8_t>(c);
+    p.b[g] = static_cast<uint8_t>(m);
   }
 }
 
 Parts<256, 32, 0, 15, true> take_apart(const BlockQ4_K& b) {
   Parts<256, 32, 0, 15, true> p;
-  for (int e = 0; e < 256; ++e) p.q[e] = static_cast<int8_t>(nibble(b.qs[e / 64 * 32 + e % 32], e / 32 % 2));
+  for (int e = 0; e < 256; e += 64) take_nibbles(b.qs + e / 2, 32, 32, 0, p.q + e);
   take_scales(b, p);
   return p;
 }
 
 Parts<256, 32, 0, 31, true> take_apart(const BlockQ5_K& b) {
   Parts<256, 32, 0, 31, true> p;
-  for (int e = 0; e < 256; ++e) {
-    p.q[e] =
-        static_cast<int8_t>(nibble(b.qs[e / 64 * 32 + e % 32], e / 32 % 2) + 16 * bit(b.qh[e % 32], e / 32));
-  }
+  for (int e = 0; e < 256; e += 64) take_nibbles(b.qs + e / 2, 32, 32, 0, p.q + e);
+  for (int e = 0; e < 256; e += 32) add_bits(b.qh, 32, e / 32, 1, 16, p.q + e);
   take_scales(b, p);
   return p;
 }
 
 Parts<256, 16, -32, 31, false> take_apart(const BlockQ6_K& b) {
   Parts<256, 16, -32, 31, false> p;
-  for (int e = 0; e < 256; ++e) {
-    const int h = e / 128, part = e / 32 % 4, i = e % 32;
-    const int low = nibble(b.ql[64 * h + 32 * (part % 2) + i], part / 2);
-    p.q[e] = static_cast<int8_t>((low | pair(b.qh[32 * h + i], part) << 4) - 32);
-  }
-  const float d = b.d.value();
-  for (int g = 0; g < 16; ++g) p.scale[g] = d * static_cast<float>(b.scales[g]);
+  for (int e = 0; e < 256; e += 128) take_nibbles(b.ql + e / 2, 64, 64, -32, p.q + e);
+  for (int e = 0; e < 256; e += 32) add_bits(b.qh + e / 128 * 32, 32, e / 32 % 4 * 2, 2, 16, p.q + e);
+  p.d = b.d.bits();
+  std::memcpy(p.c, b.scales, sizeof p.c);
   return p;
 }
 
@@ -178,13 +190,15 @@ T load(std::span<const std::byte> bytes, size_t index) {
 }
 
 template <typename Block>
-void unpack_blocks(std::span<const std::byte> bytes, int8_t* q, float* scale, float* addend) {
+void unpack_blocks(std::span<const std::byte> bytes, const RowParts& to) {
   using P = PartsOf<Block>;
   for (size_t b = 0; b < bytes.size() / sizeof(Block); ++b) {
     const P p = take_apart(load<Block>(bytes, b));
-    std::memcpy(q + b * P::kElements, p.q, sizeof p.q);
-    std::memcpy(scale + b * P::kGroups, p.scale, sizeof p.scale);
-    if constexpr (P::kHasMinimum) std::memcpy(addend + b * P::kGroups, p.addend, sizeof p.addend);
+    std::memcpy(to.q.data() + b * P::kElements, p.q, sizeof p.q);
+    to.d[b] = p.d;
+    if constexpr (P::kHasMinimum) to.m[b] = p.m;
+    if constexpr (P::kSuper) std::memcpy(to.c.data() + b * P::kGroups, p.c, sizeof p.c);
+    if constexpr (P::kSuper && P::kHasMinimum) std::memcpy(to.b.data() + b * P::kGroups, p.b, sizeof p.b);
   }
 }
 
@@ -193,12 +207,13 @@ void decode_blocks(std::span<const std::byte> bytes, float* out) {
   using P = PartsOf<Block>;
   for (size_t b = 0; b < bytes.size() / sizeof(Block); ++b) {
     const P p = take_apart(load<Block>(bytes, b));
-    for (int e = 0; e < P::kElements; ++e) {
-      const float product = p.scale[e / P::kGroup] * static_cast<float>(p.q[e]);
-      if constexpr (P::kHasMinimum) {
-        *out++ = product + p.addend[e / P::kGroup];
-      } else {
-        *out++ = product;
+    for (int g = 0; g < P::kGroups; ++g) {
+      const float scale = p.scale(g);
+      [[maybe_unused]] const float addend = P::kHasMinimum ? p.addend(g) : 0.0f;
+      for (int e = g * P::kGroup; e < (g + 1) * P::kGroup; ++e) {
+        const float product = scale * static_cast<float>(p.q[e]);
+        if constexpr (P::kHasMinimum) *out++ = product + addend;
+        else *out++ = product;
       }
     }
   }
@@ -216,18 +231,27 @@ GroupLayout group_layout(DType dtype) {
   return with_block_type(dtype, [](auto type) { return PartsOf<typename decltype(type)::type>::kLayout; });
 }
 
-void unpack_row(DType dtype, std::span<const std::byte> bytes, std::span<int8_t> q, std::span<float> scale,
-                std::span<float> addend) {
+UnpackedRow::UnpackedRow(DType dtype, size_t n) {
   const GroupLayout layout = group_layout(dtype);
-  check_row(dtype, bytes.size(), q.size());
-  const size_t groups = q.size() / static_cast<size_t>(layout.group);
-  ensure(scale.size() == groups &&
-             (layout.has_minimum ? addend.size() == groups : addend.empty() || addend.size() == groups),
-         ErrorCode::internal, "unpack_row of {} {} elements: expected {} scales, got {} and {} addends",
-         q.size(), dtype_name(dtype), groups, scale.size(), addend.size());
-  with_block_type(dtype, [&](auto type) {
-    unpack_blocks<typename decltype(type)::type>(bytes, q.data(), scale.data(), addend.data());
-  });
+  const size_t groups = n / static_cast<size_t>(layout.group), blocks = n / dtype_info(dtype).block_elements;
+  q.resize(n);
+  d.resize(blocks);
+  m.resize(layout.has_minimum ? blocks : 0);
+  c.resize(layout.super_scales ? groups : 0);
+  b.resize(layout.super_scales && layout.has_minimum ? groups : 0);
+}
+
+void unpack_row(DType dtype, std::span<const std::byte> bytes, const RowParts& to) {
+  const GroupLayout layout = group_layout(dtype);
+  check_row(dtype, bytes.size(), to.q.size());
+  const size_t groups = to.q.size() / static_cast<size_t>(layout.group),
+               blocks = to.q.size() / dtype_info(dtype).block_elements;
+  ensure(to.d.size() == blocks && to.m.size() == (layout.has_minimum ? blocks : 0) &&
+             to.c.size() == (layout.super_scales ? groups : 0) &&
+             to.b.size() == (layout.super_scales && layout.has_minimum ? groups : 0),
+         ErrorCode::internal, "unpack_row of {} {} elements: parts of the wrong sizes", to.q.size(),
+         dtype_name(dtype));
+  with_block_type(dtype, [&](auto type) { unpack_blocks<typename decltype(type)::type>(bytes, to); });
 }
 
 void decode_row(DType dtype, std::span<const std::byte> bytes, std::span<float> out) {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/half.h"
@@ -21,7 +22,7 @@ namespace lapidary {
 
 struct PackedF16 {
   uint8_t low, high;
-  float value() const { return f16_to_float(static_cast<uint16_t>(low | high << 8)); }
+  uint16_t bits() const { return static_cast<uint16_t>(low | high << 8); }
 };
 static_assert(sizeof(PackedF16) == 2);
 
@@ -118,19 +119,37 @@ static_assert(sizeof(BlockQ6_K) == 210 && alignof(BlockQ6_K) == 1);
 
 // How a block format groups elements, and the range of their integers.
 struct GroupLayout {
-  int group;         // 16 or 32 elements along the row share scale and addend
-  int q_min, q_max;  // after the format's offset was subtracted: -8..7 for Q4_0
-  bool has_minimum;  // there is an addend
+  int group;          // 16 or 32 elements along the row share scale and addend
+  int q_min, q_max;   // after the format's offset was subtracted: -8..7 for Q4_0
+  bool has_minimum;   // there is an addend
+  bool super_scales;  // scale and addend are small integers times numbers that 256 elements share
 };
 
 // REQUIRES: is_quantised(dtype).
 GroupLayout group_layout(DType dtype);
 
-// Takes one row apart: value[i] = scale[g] * q[i] + addend[g] with g = i / group, bit for bit as decode_row
-// computes it. REQUIRES: is_quantised(dtype); q.size() = n, scale.size() = n / group; addend.size() = n /
-// group, or 0 without a minimum; bytes.size() = row_bytes(dtype, n).
-void unpack_row(DType dtype, std::span<const std::byte> bytes, std::span<int8_t> q, std::span<float> scale,
-                std::span<float> addend);
+// Where the parts of a row go. With g = i / group and b = i / (elements of a block):
+//   scale[g] = d[b], addend[g] = m[b]; with super-scales scale[g] = d[b] * c[g], addend[g] = -(m[b] * b[g])
+// and value[i] = scale[g] * q[i] + addend[g], bit for bit as decode_row computes it. Unused parts are empty.
+struct RowParts {
+  std::span<int8_t> q;       // [n]
+  std::span<uint16_t> d, m;  // f16, [n / block]; m: with a minimum
+  std::span<int8_t> c;       // [n / group], with super-scales
+  std::span<uint8_t> b;      // [n / group], with super-scales and a minimum
+};
+
+// Memory for the parts of a row of n elements, to be used row after row. REQUIRES: is_quantised(dtype), n a
+// whole number of blocks.
+struct UnpackedRow {
+  std::vector<int8_t> q, c;
+  std::vector<uint16_t> d, m;
+  std::vector<uint8_t> b;
+  UnpackedRow(DType dtype, size_t n);
+  RowParts parts() { return {q, d, m, c, b}; }
+};
+
+// Takes one row apart. REQUIRES: is_quantised(dtype); bytes.size() = row_bytes(dtype, n).
+void unpack_row(DType dtype, std::span<const std::byte> bytes, const RowParts& to);
 
 // Decodes one row of `out.size()` elements. The scalar truth for every packed form; floats and block formats
 // only. REQUIRES: bytes.size() == row_bytes(dtype, out.size()).

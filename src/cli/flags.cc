@@ -4,6 +4,9 @@
 
 #include <limits>
 
+#include "base/error.h"
+#include "base/kv_types.h"
+
 namespace lapidary {
 
 CLI::Validator between(int64_t least, int64_t most) {
@@ -20,6 +23,18 @@ CLI::Validator between(int64_t least, int64_t most) {
 CLI::Validator not_empty() {
   const auto check = [](const std::string& text) -> std::string {
     return text.empty() ? "the value is empty" : "";
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator kv_types() {
+  const auto check = [](const std::string& text) -> std::string {
+    try {
+      kv_types_from_name(text, "KV types");
+      return {};
+    } catch (const Error& error) {
+      return error.what();
+    }
   };
   return CLI::Validator(check, "");
 }

@@ -143,12 +143,6 @@ std::vector<int64_t> kv_lengths(const ModelSpec& spec) {
   return lengths;
 }
 
-int64_t kv_element_bytes(const std::string& dtype) {
-  if (dtype == "bf16") return 2;
-  ensure(dtype == "f32", ErrorCode::usage, "--kv-dtype: expected f32 or bf16, got {}", dtype);
-  return 4;
-}
-
 std::vector<SkippedGroup> group_skipped(const std::vector<SkippedTensor>& skipped) {
   std::vector<SkippedGroup> groups;
   for (const SkippedTensor& tensor : skipped) {

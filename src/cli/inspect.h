@@ -34,14 +34,13 @@ TokenizerFacts tokenizer_facts(const TextAssets& text);
 
 struct InspectOptions {
   bool every_layer = false;
-  std::string kv_dtype = "bf16";
+  std::string kv_dtype = "f16";
 };
 std::string inspect_text(const Checkpoint& checkpoint, const InspectOptions& options, const Style& style);
 boost::json::object inspect_json(const Checkpoint& checkpoint, const InspectOptions& options);
 
 // Lengths at which the size of the KV cache is told: powers of four from 1,024 on, and the model's greatest.
 std::vector<int64_t> kv_lengths(const ModelSpec& spec);
-int64_t kv_element_bytes(const std::string& dtype);
 
 // Skipped tensors by reason.
 struct SkippedGroup {

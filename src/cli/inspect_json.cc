@@ -56,11 +56,11 @@ json::object parameters_json(const ModelSpec& spec) {
 }
 
 json::object kv_json(const ModelSpec& spec, const std::string& dtype) {
-  const int64_t element = kv_element_bytes(dtype);
-  const KvBytes kv = kv_bytes_per_token(spec, element);
+  const KvTypes types = kv_types_from_name(dtype, "--kv-dtype");
+  const KvBytes kv = kv_bytes_per_token(spec, types);
   json::array sizes;
   for (const int64_t length : kv_lengths(spec)) {
-    sizes.push_back(json::object{{"positions", length}, {"bytes", kv_bytes_needed(spec, length, element)}});
+    sizes.push_back(json::object{{"positions", length}, {"bytes", kv_bytes_needed(spec, length, types)}});
   }
   return {{"dtype", dtype},
           {"bytes_per_token_below_window", kv.global + kv.sliding},

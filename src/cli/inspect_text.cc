@@ -92,8 +92,8 @@ std::string parameters_text(const ModelSpec& spec, const Style& style) {
 }
 
 std::string kv_text(const ModelSpec& spec, const std::string& dtype, const Style& style) {
-  const int64_t element = kv_element_bytes(dtype);
-  const KvBytes kv = kv_bytes_per_token(spec, element);
+  const KvTypes types = kv_types_from_name(dtype, "--kv-dtype");
+  const KvBytes kv = kv_bytes_per_token(spec, types);
   TextTable rates({{"KV bytes per token, " + dtype, Align::left},
                    {"stored", Align::right},
                    {"read by each step", Align::right},
@@ -108,7 +108,7 @@ std::string kv_text(const ModelSpec& spec, const std::string& dtype, const Style
   }
   TextTable sizes({{"KV cache of one sequence", Align::left}, {"", Align::right}, {"", Align::right}});
   for (const int64_t length : kv_lengths(spec)) {
-    const int64_t bytes = kv_bytes_needed(spec, length, element);
+    const int64_t bytes = kv_bytes_needed(spec, length, types);
     sizes.add({fmt::format("{} positions", grouped(length)), grouped(bytes), bytes_text(bytes)});
   }
   return rates.text(style) + sizes.text(style);

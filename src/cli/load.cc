@@ -22,7 +22,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->check(between(1, 1024))
       ->group(group);
   command
-      .add_option("--chunk", flags.chunk, "Rows of one prefill step; never changes the result (default 64)")
+      .add_option("--chunk", flags.chunk, "Rows of one prefill step; never changes the result (default 256)")
       ->check(between(1, 65536))
       ->group(group);
   command
@@ -31,8 +31,10 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->check(at_least(1))
       ->group(group);
   command
-      .add_option("--kv-dtype", flags.kv_dtype, "Number format of the KV cache: f32 or bf16 (default f32)")
-      ->check(CLI::IsMember({"f32", "bf16"}))
+      .add_option(
+          "--kv-dtype", flags.kv_dtype,
+          "Number format of the KV cache: f32, f16, bf16 or q8, or apart as in k=q8,v=f16 (default f16)")
+      ->check(kv_types())
       ->group(group);
   command
       .add_option(
@@ -67,7 +69,7 @@ EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& fl
   options.chunk = flags.chunk;
   options.max_sequences = 1;
   options.context = context_of(checkpoint, flags);
-  options.kv_dtype = flags.kv_dtype == "bf16" ? DType::bf16 : DType::f32;
+  options.kv_dtype = kv_types_from_name(flags.kv_dtype, "--kv-dtype");
   options.keep_behind = flags.keep_behind;
   options.arithmetic = arithmetic_from_name(flags.arithmetic);
   return options;

@@ -18,9 +18,9 @@ inline constexpr int64_t kRunKeepBehind = 1024;
 
 struct EngineFlags {
   int threads = 0;
-  int64_t chunk = 64;
+  int64_t chunk = 256;
   int64_t context = 0;
-  std::string kv_dtype = "f32", arithmetic{arithmetic_name(kDefaultArithmetic)};
+  std::string kv_dtype = "f16", arithmetic{arithmetic_name(kDefaultArithmetic)};
   int64_t keep_behind = 0;  // a flag of commands that go back in a text
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);

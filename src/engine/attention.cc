@@ -2,15 +2,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <mutex>
 
-#include "base/half.h"
+#include "base/error.h"
 #include "engine/forward.h"
 
 namespace lapidary {
 
 using kernels::kBlock;
-using kernels::kLanes;
+using kernels::kPartPositions;
 
 namespace {
 
@@ -33,10 +33,13 @@ void Forward::attention(int64_t index) {
   if (rows_.empty()) return;
   prepare_queries(index);
   plan_tiles(a);
-  team_.parallel_for(static_cast<int64_t>(tiles_.size()), 1, [&](int64_t begin, int64_t end, int thread) {
-    for (int64_t i = begin; i < end; i++)
-      attend_tile(a, tiles_[static_cast<size_t>(i)], ws_.scratch.row(thread));
-  });
+  if (parts_pay()) {
+    attend_parts(a);
+  } else {
+    team_.parallel_for(static_cast<int64_t>(tiles_.size()), 1, [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t i = begin; i < end; i++) attend_tile(a, tiles_[static_cast<size_t>(i)], thread);
+    });
+  }
   if (probe_ && probe_->wants_scores()) report_scores(index);
   project(ws_.attended, {{&w.attention_output, &ws_.branch}});
 }
@@ -63,6 +66,9 @@ void Forward::write_kv(int64_t index) {
   const size_t rope = rope_of_layer_[static_cast<size_t>(index)];
   if (a.k_eq_v) project(ws_.normed, {{&w.key, &ws_.keys}});
   else project(ws_.normed, {{&w.key, &ws_.keys}, {&w.value, &ws_.values}});
+  std::mutex mutex;
+  std::optional<KvCache::Misfit> misfit;
+  int64_t misfit_row = rows();
   for_rows([&](int64_t r) {
     float* keys = ws_.keys.row(r);
     float* values = ws_.values.row(r);
@@ -75,12 +81,28 @@ void Forward::write_kv(int64_t index) {
       k_.rotate(ws_.cosines[rope].row(r), ws_.sines[rope].row(r), a.head_dim / 2, k);
     }
     const RowId& id = rows_[static_cast<size_t>(r)].id;
-    cache_.store(index, id.sequence, id.position, keys, values);
+    if (const auto found = cache_.store(k_, index, id.sequence, id.position, keys, values)) {
+      const std::lock_guard lock(mutex);
+      if (r < misfit_row) misfit = found;
+      misfit_row = std::min(r, misfit_row);
+    }
   });
+  if (misfit) {
+    const RowId& id = rows_[static_cast<size_t>(misfit_row)].id;
+    fail(
+        ErrorCode::data,
+        "layer {}: the {} of sequence {}, position {}, KV head {} holds {}: expected finite numbers up to {} "
+        "in a KV cache of {}",
+        index, misfit->what, id.sequence, id.position, misfit->kv_head, misfit->number,
+        kv_type_limit(misfit->type), kv_type_name(misfit->type));
+  }
   if (!probe_) return;
   const auto n = static_cast<size_t>(a.n_kv_heads * a.head_dim);
-  for (int64_t r = 0; r < rows(); r++)
-    probe_->on_kv(index, rows_[static_cast<size_t>(r)].id, {ws_.keys.row(r), n}, {ws_.values.row(r), n});
+  for (int64_t r = 0; r < rows(); r++) {
+    const RowId& id = rows_[static_cast<size_t>(r)].id;
+    cache_.read(index, id.sequence, id.position, ws_.keys.row(r), ws_.values.row(r));
+    probe_->on_kv(index, id, {ws_.keys.row(r), n}, {ws_.values.row(r), n});
+  }
 }
 
 // From here on no layer stores KV, so rows whose logits nobody wants have no reader left: the others close
@@ -121,12 +143,57 @@ void Forward::prepare_queries(int64_t index) {
   });
 }
 
-// Cuts the step into tiles of up to kTileQueries queries that read the same pages. How it is cut never
-// changes a query's own sums.
+// ---- tiles and parts
+
+void Forward::plan_attention(int64_t padded_head, int64_t max_rows) {
+  const int64_t tile_floats = kTileQueries * (3 * padded_head + 4);
+  ws_.scratch = {
+      Buffer(static_cast<size_t>(team_.size() * tile_floats) * sizeof(float), "workspace: attention tiles"),
+      tile_floats};
+  // Parts are shared out when a step has few rows: as many as there may be sequences, or a handful of one.
+  constexpr int64_t kFewRows = 4;
+  int64_t states_a_row = 0;
+  for (const LayerSpec& layer : spec_.layers) {
+    if (!layer.attention) continue;
+    const int64_t seen =
+        layer.attention->window ? std::min(layer.attention->window, cache_.context()) : cache_.context();
+    states_a_row = std::max(states_a_row, layer.attention->n_heads * (seen / kPartPositions + 2));
+  }
+  ws_.n_part_states = states_a_row * std::min(max_rows, std::max(kFewRows, cache_.max_sequences()));
+  ws_.part_states = Buffer(static_cast<size_t>(ws_.n_part_states * (padded_head + 2)) * sizeof(float),
+                           "workspace: parts of attention", true);
+}
+
+Forward::Scratch Forward::scratch(int thread, int64_t padded_dim) const {
+  float* p = ws_.scratch.row(thread);
+  const auto take = [&](int64_t n) {
+    float* taken = p;
+    p += n;
+    return taken;
+  };
+  Scratch s;
+  s.queries = take(kTileQueries * padded_dim);
+  s.tile = {take(kTileQueries), take(kTileQueries), take(kTileQueries * padded_dim)};
+  s.part = {take(kTileQueries), take(kTileQueries), take(kTileQueries * padded_dim)};
+  return s;
+}
+
+kernels::AttentionState Forward::part_state(int64_t index, int64_t padded_dim) const {
+  float* p = ws_.part_states.floats();
+  return {p + index, p + ws_.n_part_states + index, p + 2 * ws_.n_part_states + index * padded_dim};
+}
+
+// Cuts the step into tiles of queries that read the same pages: large enough that a part of the context is
+// read for many queries, small enough that every thread has some. How it is cut never changes a query's own
+// sums.
 void Forward::plan_tiles(const AttentionSpec& a) {
-  const int64_t group = a.n_heads / a.n_kv_heads, parts = (group + 5) / 6,
-                heads = (group + parts - 1) / parts;
-  const int64_t max_rows = std::max<int64_t>(1, kTileQueries / heads);
+  constexpr int64_t kMostHeads = 12, kTilesPerThread = 4;
+  const int64_t group = a.n_heads / a.n_kv_heads, splits = (group + kMostHeads - 1) / kMostHeads,
+                heads = (group + splits - 1) / splits;
+  const int64_t fair = rows() * a.n_kv_heads * splits / (kTilesPerThread * team_.size());
+  const int64_t max_rows =
+      std::clamp(fair, std::max<int64_t>(1, kMostHeads / heads), std::max<int64_t>(1, kTileQueries / heads));
+  int64_t work = 0, states = 0;
   tiles_.clear();
   for (int64_t first = 0; first < rows();) {
     int64_t n = 1;
@@ -134,58 +201,107 @@ void Forward::plan_tiles(const AttentionSpec& a) {
     while (n < max_rows && first + n < rows() &&
            rows_[static_cast<size_t>(first + n)].id.sequence == sequence)
       n++;
+    const int64_t oldest = visible(a, rows_[static_cast<size_t>(first)].id.position).lo,
+                  newest = visible(a, rows_[static_cast<size_t>(first + n - 1)].id.position).hi - 1;
+    const int64_t first_part = oldest / kPartPositions, n_parts = newest / kPartPositions + 1 - first_part;
     for (int64_t kv = 0; kv < a.n_kv_heads; kv++)
-      for (int64_t h = 0; h < group; h += heads)
-        tiles_.push_back({first, n, kv, kv * group + h, std::min(heads, group - h)});
+      for (int64_t h = 0; h < group; h += heads) {
+        tiles_.push_back(
+            {first, n, kv, kv * group + h, std::min(heads, group - h), first_part, n_parts, work, states});
+        work += n_parts;
+        states += n_parts * tiles_.back().n_queries();
+      }
     first += n;
   }
 }
 
-// scratch: queries [kTileQueries][Hd], values [kTileQueries][padded Hd], maxima and sums [kTileQueries].
-void Forward::attend_tile(const AttentionSpec& a, const Tile& tile, float* scratch) {
-  const KvGeometry& g = cache_.geometry(a.kv_owner);
-  const int64_t n = tile.n_rows * tile.n_heads;
-  float* queries = scratch;
-  float* values = queries + kTileQueries * g.padded_dim;
-  float* maxima = values + kTileQueries * g.padded_dim;
-  float* sums = maxima + kTileQueries;
-  std::fill_n(maxima, n, -std::numeric_limits<float>::infinity());
-  std::fill_n(sums, n, 0.0f);
-  std::fill_n(values, n * g.padded_dim, 0.0f);
+// Whether threads should share out the parts of the tiles: there are few tiles and long contexts.
+bool Forward::parts_pay() const {
+  constexpr int64_t kManyTiles = 4;  // for each thread
+  const auto n = static_cast<int64_t>(tiles_.size());
+  const Tile& last = tiles_.back();
+  const int64_t work = last.first_work + last.n_parts,
+                states = last.first_state + last.n_parts * last.n_queries();
+  return team_.size() > 1 && n < kManyTiles * team_.size() && work > n && states <= ws_.n_part_states;
+}
+
+void Forward::gather_queries(const AttentionSpec& a, const Tile& tile, float* queries) const {
+  const auto bytes = static_cast<size_t>(tile.n_heads * a.head_dim) * sizeof(float);
   for (int64_t r = 0; r < tile.n_rows; r++)
     std::memcpy(queries + r * tile.n_heads * a.head_dim,
-                ws_.queries.row(tile.first_row + r) + tile.first_head * a.head_dim,
-                static_cast<size_t>(tile.n_heads * a.head_dim) * sizeof(float));
+                ws_.queries.row(tile.first_row + r) + tile.first_head * a.head_dim, bytes);
+}
 
-  const RowId first = rows_[static_cast<size_t>(tile.first_row)].id,
-              last = rows_[static_cast<size_t>(tile.first_row + tile.n_rows - 1)].id;
-  kernels::AttentionBlock block{.bf16 = cache_.dtype() == DType::bf16, .head_dim = a.head_dim};
-  auto take = [&](int64_t start, int64_t first_query, int64_t n_queries, Visible seen) {
-    block.lo = static_cast<int>(std::max(seen.lo, start) - start);
-    block.hi = static_cast<int>(std::min(seen.hi, start + kBlock) - start);
-    if (block.lo < block.hi)
-      k_.attend(block, queries + first_query * a.head_dim, a.head_dim, n_queries,
-                {maxima + first_query, sums + first_query, values + first_query * g.padded_dim});
-  };
-  const Visible oldest = visible(a, first.position), newest = visible(a, last.position);
-  for (int64_t b = oldest.lo / kBlock; b * kBlock < newest.hi; b++) {
-    const int64_t start = b * kBlock;
-    const std::byte* head =
-        cache_.page(a.kv_owner, first.sequence, b) + static_cast<size_t>(tile.kv_head) * g.head_bytes();
-    block.keys = head;
-    block.values = head + static_cast<size_t>(a.head_dim * kBlock) * g.element_bytes;
-    if (newest.lo <= start && oldest.hi >= start + kBlock) {
-      take(start, 0, n, oldest);  // every row sees the whole block
-    } else {
-      for (int64_t r = 0; r < tile.n_rows; r++)
-        take(start, r * tile.n_heads, tile.n_heads,
-             visible(a, rows_[static_cast<size_t>(tile.first_row + r)].id.position));
-    }
+// What the tile's queries get from one part of the context, from nothing.
+void Forward::attend_part(const AttentionSpec& a, const Tile& tile, int64_t part, const float* queries,
+                          const kernels::AttentionState& state) const {
+  const KvGeometry& g = cache_.geometry(a.kv_owner);
+  const int32_t sequence = rows_[static_cast<size_t>(tile.first_row)].id.sequence;
+  const int64_t start = part * kPartPositions;
+  kernels::Seen seen[kTileQueries];
+  int lo = kPartPositions, hi = 0;
+  for (int64_t i = 0; i < tile.n_queries(); i++) {
+    const Visible v = visible(a, rows_[static_cast<size_t>(tile.first_row + i / tile.n_heads)].id.position);
+    seen[i] = {static_cast<int>(std::clamp(v.lo - start, int64_t{0}, kPartPositions)),
+               static_cast<int>(std::clamp(v.hi - start, int64_t{0}, kPartPositions))};
+    if (seen[i].lo >= seen[i].hi) continue;
+    lo = std::min(lo, seen[i].lo);
+    hi = std::max(hi, seen[i].hi);
   }
-  for (int64_t i = 0; i < n; i++) {
+  const std::byte* blocks[kernels::kPartBlocks] = {};
+  for (int64_t b = lo / kBlock; b * kBlock < hi; b++)
+    blocks[b] = cache_.page(a.kv_owner, sequence, start / kBlock + b) +
+                static_cast<size_t>(tile.kv_head) * g.layout.head_bytes;
+  k_.attend({g.layout, blocks, queries, a.head_dim, tile.n_queries(), seen}, state);
+}
+
+// A tile, all its parts in order, by one thread.
+void Forward::attend_tile(const AttentionSpec& a, const Tile& tile, int thread) {
+  const int64_t padded = cache_.geometry(a.kv_owner).layout.padded_dim;
+  const Scratch s = scratch(thread, padded);
+  gather_queries(a, tile, s.queries);
+  attend_part(a, tile, tile.first_part, s.queries, s.tile);
+  for (int64_t i = 1; i < tile.n_parts; i++) {
+    attend_part(a, tile, tile.first_part + i, s.queries, s.part);
+    k_.merge(s.part, tile.n_queries(), padded, s.tile);
+  }
+  put_attended(a, tile, s.tile);
+}
+
+// All tiles, their parts shared out among the threads, then merged in the same order.
+void Forward::attend_parts(const AttentionSpec& a) {
+  const int64_t padded = cache_.geometry(a.kv_owner).layout.padded_dim;
+  const auto state_of = [&](const Tile& tile, int64_t part) {
+    return part_state(tile.first_state + part * tile.n_queries(), padded);
+  };
+  team_.parallel_for(tiles_.back().first_work + tiles_.back().n_parts, 1,
+                     [&](int64_t begin, int64_t end, int thread) {
+                       float* queries = scratch(thread, padded).queries;
+                       size_t t = 0;
+                       for (int64_t i = begin; i < end; i++) {
+                         while (t + 1 < tiles_.size() && tiles_[t + 1].first_work <= i) t++;
+                         const Tile& tile = tiles_[t];
+                         const int64_t part = i - tile.first_work;
+                         if (i == begin || part == 0) gather_queries(a, tile, queries);
+                         attend_part(a, tile, tile.first_part + part, queries, state_of(tile, part));
+                       }
+                     });
+  team_.parallel_for(static_cast<int64_t>(tiles_.size()), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; t++) {
+      const Tile& tile = tiles_[static_cast<size_t>(t)];
+      for (int64_t i = 1; i < tile.n_parts; i++)
+        k_.merge(state_of(tile, i), tile.n_queries(), padded, state_of(tile, 0));
+      put_attended(a, tile, state_of(tile, 0));
+    }
+  });
+}
+
+void Forward::put_attended(const AttentionSpec& a, const Tile& tile, const kernels::AttentionState& state) {
+  const int64_t padded = cache_.geometry(a.kv_owner).layout.padded_dim;
+  for (int64_t i = 0; i < tile.n_queries(); i++) {
     float* out = ws_.attended.row(tile.first_row + i / tile.n_heads) +
                  (tile.first_head + i % tile.n_heads) * a.head_dim;
-    for (int64_t d = 0; d < a.head_dim; d++) out[d] = values[i * g.padded_dim + d] / sums[i];
+    for (int64_t d = 0; d < a.head_dim; d++) out[d] = state.values[i * padded + d] / state.sum[i];
   }
 }
 
@@ -201,16 +317,12 @@ void Forward::report_scores(int64_t index) {
       const float* q = ws_.queries.row(r) + h * a.head_dim;
       std::vector<double> s(static_cast<size_t>(seen.hi - seen.lo));
       for (int64_t j = seen.lo; j < seen.hi; j++) {
-        const std::byte* keys = cache_.page(a.kv_owner, id.sequence, j / kBlock) +
-                                static_cast<size_t>(h * a.n_kv_heads / a.n_heads) * g.head_bytes();
+        const std::byte* head = cache_.page(a.kv_owner, id.sequence, j / kBlock) +
+                                static_cast<size_t>(h * a.n_kv_heads / a.n_heads) * g.layout.head_bytes;
         double sum = 0;
-        for (int64_t d = 0; d < a.head_dim; d++) {
-          const int64_t at = d * kBlock + j % kBlock;
-          sum += static_cast<double>(q[d]) *
-                 static_cast<double>(cache_.dtype() == DType::bf16
-                                         ? bf16_to_float(reinterpret_cast<const uint16_t*>(keys)[at])
-                                         : reinterpret_cast<const float*>(keys)[at]);
-        }
+        for (int64_t d = 0; d < a.head_dim; d++)
+          sum +=
+              static_cast<double>(q[d]) * static_cast<double>(kernels::kv_key(g.layout, head, j % kBlock, d));
         s[static_cast<size_t>(j - seen.lo)] = sum;
       }
       const double top = *std::max_element(s.begin(), s.end());

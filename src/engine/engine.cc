@@ -228,7 +228,7 @@ EngineStats Engine::stats() const {
 
 std::string Engine::numeric_mode() const {
   return fmt::format("{}, kv {}; {}", bits_mode(impl_->options.arithmetic),
-                     dtype_name(impl_->options.kv_dtype), impl_->kernels.name);
+                     kv_types_name(impl_->options.kv_dtype), impl_->kernels.name);
 }
 
 }  // namespace lapidary

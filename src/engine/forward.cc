@@ -148,10 +148,10 @@ void Forward::norm(const Workspace::Rows& from, const std::vector<float>& weight
 Forward::Operand Forward::operand(const Workspace::Rows& from, int64_t first, int64_t n,
                                   const Panels& weight) {
   if (arithmetic_ != Arithmetic::f32 && weight.format.quantised()) {
-    const kernels::QuantisedRows to = ws_.integers.view();
+    const kernels::QuantisedRows to = ws_.integers.view(n);
     constexpr int64_t kRowsWorthAThread = 4;
     team_.parallel_for(n, kRowsWorthAThread, [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; r++) k_.quantise(from.row(first + r), weight.n_inputs, to.from(r));
+      for (int64_t r = begin; r < end; r++) k_.quantise(from.row(first + r), weight.n_inputs, to, r);
     });
   }
   return {from.row(first), from.width, n};
@@ -160,7 +160,7 @@ Forward::Operand Forward::operand(const Workspace::Rows& from, int64_t first, in
 void Forward::multiply(const Panels& weight, int64_t begin, int64_t end, const Operand& rows,
                        const Workspace::Rows& y) const {
   if (arithmetic_ != Arithmetic::f32 && weight.format.quantised()) {
-    k_.matmul_quantised(weight, begin, end, ws_.integers.view(), rows.n, y.row(0), y.width);
+    k_.matmul_quantised(weight, begin, end, ws_.integers.view(rows.n), rows.n, y.row(0), y.width);
   } else {
     k_.matmul(weight, begin, end, rows.x, rows.ldx, rows.n, y.row(0), y.width);
   }

@@ -48,13 +48,15 @@ struct Workspace {
   Rows expert_gate_up;  // [R, 2*Fe]
   Rows expert_sum;      // [R, D]
   Rows logits;          // [head rows, V]
-  Rows scratch;         // [threads, ...] queries and running values of one attention tile
+  Rows scratch;         // [threads, ...] queries of one attention tile, states of it and of one part
+  Buffer part_states;   // what queries have got from single parts, where threads share out the parts
+  int64_t n_part_states = 0;
   // The rows that are about to be multiplied, as integers (modes a16 and a8): the widest input of a product.
   struct Integers {
     Buffer hi, lo, scales, sums;
     int64_t width = 0;
     bool two_terms = false;
-    kernels::QuantisedRows view() const;
+    kernels::QuantisedRows view(int64_t rows) const;
     int64_t bytes() const;
   };
   Integers integers;
@@ -79,7 +81,8 @@ class Forward {
 
   // Most logit rows held at once; more are reported in several rounds.
   static constexpr int64_t kHeadRows = 16;
-  static constexpr int64_t kTileQueries = 12;  // queries of one attention tile
+  // Queries of one attention tile: it takes a part of the context while that lies in the cache.
+  static constexpr int64_t kTileQueries = 48;
 
  private:
   struct Rope {
@@ -89,6 +92,9 @@ class Forward {
   };
   struct Tile {  // neighbouring rows of one sequence and some query heads of one kv head
     int64_t first_row, n_rows, kv_head, first_head, n_heads;
+    int64_t first_part = 0, n_parts = 0;      // of the context: what any of the rows sees
+    int64_t first_work = 0, first_state = 0;  // where its parts begin among those of all tiles
+    int64_t n_queries() const { return n_rows * n_heads; }
   };
 
   // forward.cc
@@ -99,13 +105,26 @@ class Forward {
   void residual(const LayerSpec& layer, const std::vector<float>& post_norm);
   void head(OnLogits on_logits);
   // attention.cc
+  void plan_attention(int64_t padded_head, int64_t max_rows);
   void turn_angles();
   void attention(int64_t index);
   void write_kv(int64_t index);
   void keep_wanted_rows();
   void prepare_queries(int64_t index);
   void plan_tiles(const AttentionSpec& a);
-  void attend_tile(const AttentionSpec& a, const Tile& tile, float* scratch);
+  bool parts_pay() const;
+  void attend_tile(const AttentionSpec& a, const Tile& tile, int thread);
+  void attend_parts(const AttentionSpec& a);
+  void gather_queries(const AttentionSpec& a, const Tile& tile, float* queries) const;
+  void attend_part(const AttentionSpec& a, const Tile& tile, int64_t part, const float* queries,
+                   const kernels::AttentionState& state) const;
+  void put_attended(const AttentionSpec& a, const Tile& tile, const kernels::AttentionState& state);
+  struct Scratch {  // one thread's, while it works on a tile
+    float* queries;
+    kernels::AttentionState tile, part;
+  };
+  Scratch scratch(int thread, int64_t padded_dim) const;
+  kernels::AttentionState part_state(int64_t index, int64_t padded_dim) const;
   void report_scores(int64_t index);
   // ffn.cc, experts.cc
   void ffn(int64_t index);

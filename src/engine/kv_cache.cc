@@ -1,25 +1,21 @@
 #include "engine/kv_cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
-#include "base/half.h"
-#include "kernels/kernels.h"
 
 namespace lapidary {
 namespace {
 
 using kernels::kBlock;
-using kernels::kLanes;
 
-KvGeometry geometry_of(const ModelSpec& spec, int64_t index, DType dtype) {
+KvGeometry geometry_of(const ModelSpec& spec, int64_t index, const KvTypes& types) {
   const LayerSpec& layer = spec.layers[static_cast<size_t>(index)];
   if (!layer.owns_kv(index)) return {};
   const AttentionSpec& a = *layer.attention;
-  return {true,       a.n_kv_heads,
-          a.head_dim, (a.head_dim + kLanes - 1) / kLanes * kLanes,
-          a.window,   dtype == DType::bf16 ? size_t{2} : size_t{4}};
+  return {true, a.n_kv_heads, a.head_dim, a.window, kernels::kv_layout(types, a.head_dim)};
 }
 
 int64_t blocks_of(int64_t positions) {
@@ -38,7 +34,7 @@ PagePool make_pool(const ModelSpec& spec, const KvCacheOptions& o, bool sliding,
   size_t page_bytes = 0;
   int64_t pages = 0;
   for (int64_t i = 0; i < spec.n_layers(); i++) {
-    const KvGeometry g = geometry_of(spec, i, o.dtype);
+    const KvGeometry g = geometry_of(spec, i, o.types);
     if (!g.owner || (g.window > 0) != sliding) continue;
     page_bytes = std::max(page_bytes, g.page_bytes());
     pages += o.max_sequences * ring_size(g, o);
@@ -48,8 +44,9 @@ PagePool make_pool(const ModelSpec& spec, const KvCacheOptions& o, bool sliding,
 
 }  // namespace
 
-size_t KvGeometry::head_bytes() const {
-  return static_cast<size_t>((head_dim + padded_dim) * kBlock) * element_bytes;
+size_t KvGeometry::position_bytes() const {
+  return static_cast<size_t>(n_kv_heads) *
+         (kv_row_bytes(layout.types.keys, head_dim) + kv_row_bytes(layout.types.values, head_dim));
 }
 
 KvCache::KvCache(const ModelSpec& spec, const KvCacheOptions& options)
@@ -58,10 +55,8 @@ KvCache::KvCache(const ModelSpec& spec, const KvCacheOptions& options)
               true),
       sliding_(make_pool(spec, options, true, "KV pages of sliding layers")),
       full_(make_pool(spec, options, false, "KV pages of global layers")) {
-  ensure(options.dtype == DType::f32 || options.dtype == DType::bf16, ErrorCode::unsupported,
-         "KV dtype: expected f32 or bf16, got {}", dtype_name(options.dtype));
   for (int64_t i = 0; i < spec.n_layers(); i++) {
-    const KvGeometry g = geometry_of(spec, i, options.dtype);
+    const KvGeometry g = geometry_of(spec, i, options.types);
     layers_.push_back({g, g.owner ? ring_size(g, options) : 0});
   }
   sequences_.resize(static_cast<size_t>(options.max_sequences));
@@ -233,56 +228,93 @@ void KvCache::assign(int32_t sequence, std::span<const int32_t> tokens,
   }
 }
 
-void KvCache::copy_out(int64_t layer, int32_t sequence, int64_t block, int64_t n, std::byte* packed) const {
-  const KvGeometry& g = geometry(layer);
-  const std::byte* from = page(layer, sequence, block);
-  const size_t run = static_cast<size_t>(n) * g.element_bytes,
-               row = static_cast<size_t>(g.head_dim) * g.element_bytes;
-  for (int64_t h = 0; h < g.n_kv_heads; h++, from += g.head_bytes()) {
-    for (int64_t d = 0; d < g.head_dim; d++, packed += run)
-      std::memcpy(packed, from + static_cast<size_t>(d * kBlock) * g.element_bytes, run);
-    const std::byte* values = from + static_cast<size_t>(g.head_dim * kBlock) * g.element_bytes;
-    for (int64_t i = 0; i < n; i++, packed += row)
-      std::memcpy(packed, values + static_cast<size_t>(i * g.padded_dim) * g.element_bytes, row);
+namespace {
+
+// The pieces of a packed block and where they lie in a page: f(bytes in the page, length). What is padding in
+// the page has no piece.
+template <typename Fn>
+void for_pieces(const KvGeometry& g, std::byte* page, int64_t n, Fn&& f) {
+  const kernels::KvLayout& l = g.layout;
+  const auto size = [](DType type) { return dtype_info(type).block_bytes; };
+  const auto count = static_cast<size_t>(n);
+  for (int64_t h = 0; h < g.n_kv_heads; h++, page += l.head_bytes) {
+    const size_t key = size(l.types.keys), value = size(l.types.values);
+    for (int64_t d = 0; d < g.head_dim; d++) f(page + static_cast<size_t>(d * kBlock) * key, count * key);
+    if (l.types.keys == DType::i8) f(page + l.key_scales_at, count * sizeof(float));
+    for (int64_t i = 0; i < n; i++)
+      f(page + l.values_at + static_cast<size_t>(i * l.padded_dim) * value,
+        static_cast<size_t>(g.head_dim) * value);
+    if (l.types.values == DType::i8) f(page + l.value_scales_at, count * sizeof(float));
   }
+}
+
+template <typename T>
+void put_column(std::byte* keys, int64_t position, const std::byte* codes, int64_t n) {
+  auto* to = reinterpret_cast<T*>(keys) + position;
+  const auto* from = reinterpret_cast<const T*>(codes);
+  for (int64_t d = 0; d < n; d++) to[d * kBlock] = from[d];
+}
+
+void put_scale(std::byte* scales, int64_t position, float scale) {
+  std::memcpy(scales + static_cast<size_t>(position) * sizeof scale, &scale, sizeof scale);
+}
+
+KvCache::Misfit misfit(const char* what, DType type, int64_t head, const float* x, int64_t n) {
+  float worst = x[0];
+  for (int64_t i = 0; i < n && std::isfinite(worst); i++)
+    if (!(std::fabs(x[i]) <= std::fabs(worst))) worst = x[i];
+  return {what, type, head, worst};
+}
+
+}  // namespace
+
+void KvCache::copy_out(int64_t layer, int32_t sequence, int64_t block, int64_t n, std::byte* packed) const {
+  for_pieces(geometry(layer), page(layer, sequence, block), n, [&](const std::byte* piece, size_t bytes) {
+    std::memcpy(packed, piece, bytes);
+    packed += bytes;
+  });
 }
 
 void KvCache::copy_in(int64_t layer, int32_t sequence, int64_t block, int64_t n, const std::byte* packed) {
-  const KvGeometry& g = geometry(layer);
-  std::byte* to = page(layer, sequence, block);
-  const size_t run = static_cast<size_t>(n) * g.element_bytes,
-               row = static_cast<size_t>(g.head_dim) * g.element_bytes;
-  for (int64_t h = 0; h < g.n_kv_heads; h++, to += g.head_bytes()) {
-    for (int64_t d = 0; d < g.head_dim; d++, packed += run)
-      std::memcpy(to + static_cast<size_t>(d * kBlock) * g.element_bytes, packed, run);
-    std::byte* values = to + static_cast<size_t>(g.head_dim * kBlock) * g.element_bytes;
-    for (int64_t i = 0; i < n; i++, packed += row)
-      std::memcpy(values + static_cast<size_t>(i * g.padded_dim) * g.element_bytes, packed, row);
-  }
+  for_pieces(geometry(layer), page(layer, sequence, block), n, [&](std::byte* piece, size_t bytes) {
+    std::memcpy(piece, packed, bytes);
+    packed += bytes;
+  });
 }
 
-void KvCache::store(int64_t layer, int32_t sequence, int64_t position, float* k, float* v) {
+std::optional<KvCache::Misfit> KvCache::store(const kernels::Kernels& kernels, int64_t layer,
+                                              int32_t sequence, int64_t position, float* k, float* v) {
   const KvGeometry& g = geometry(layer);
+  const kernels::KvLayout& l = g.layout;
   std::byte* head = page(layer, sequence, position / kBlock);
-  const int64_t at_position = position % kBlock;
-  for (int64_t h = 0; h < g.n_kv_heads; h++, head += g.head_bytes(), k += g.head_dim, v += g.head_dim) {
-    std::byte* values = head + static_cast<size_t>(g.head_dim * kBlock) * g.element_bytes;
-    if (dtype() == DType::bf16) {
-      auto* keys16 = reinterpret_cast<uint16_t*>(head);
-      auto* values16 = reinterpret_cast<uint16_t*>(values) + at_position * g.padded_dim;
-      for (int64_t d = 0; d < g.head_dim; d++) {
-        keys16[d * kBlock + at_position] = float_to_bf16(k[d]);
-        values16[d] = float_to_bf16(v[d]);
-        k[d] = bf16_to_float(keys16[d * kBlock + at_position]);
-        v[d] = bf16_to_float(values16[d]);
-      }
-    } else {
-      auto* keys32 = reinterpret_cast<float*>(head);
-      for (int64_t d = 0; d < g.head_dim; d++) keys32[d * kBlock + at_position] = k[d];
-      std::memcpy(reinterpret_cast<float*>(values) + at_position * g.padded_dim, v,
-                  static_cast<size_t>(g.head_dim) * sizeof(float));
+  const int64_t at_position = position % kBlock, n = g.head_dim;
+  float scale = 0;
+  for (int64_t h = 0; h < g.n_kv_heads; h++, head += l.head_bytes, k += n, v += n) {
+    if (!kernels.encode_kv(l.types.keys, k, n, k, &scale)) return misfit("key", l.types.keys, h, k, n);
+    const auto* codes = reinterpret_cast<const std::byte*>(k);
+    switch (dtype_info(l.types.keys).block_bytes) {
+      case 1: put_column<uint8_t>(head, at_position, codes, n); break;
+      case 2: put_column<uint16_t>(head, at_position, codes, n); break;
+      default: put_column<float>(head, at_position, codes, n);
     }
+    if (l.types.keys == DType::i8) put_scale(head + l.key_scales_at, at_position, scale);
+    const size_t row =
+        static_cast<size_t>(at_position * l.padded_dim) * dtype_info(l.types.values).block_bytes;
+    if (!kernels.encode_kv(l.types.values, v, n, head + l.values_at + row, &scale))
+      return misfit("value", l.types.values, h, v, n);
+    if (l.types.values == DType::i8) put_scale(head + l.value_scales_at, at_position, scale);
   }
+  return {};
+}
+
+void KvCache::read(int64_t layer, int32_t sequence, int64_t position, float* k, float* v) const {
+  const KvGeometry& g = geometry(layer);
+  const std::byte* head = page(layer, sequence, position / kBlock);
+  for (int64_t h = 0; h < g.n_kv_heads; h++, head += g.layout.head_bytes)
+    for (int64_t d = 0; d < g.head_dim; d++) {
+      *k++ = kernels::kv_key(g.layout, head, position % kBlock, d);
+      *v++ = kernels::kv_value(g.layout, head, position % kBlock, d);
+    }
 }
 
 }  // namespace lapidary

@@ -5,30 +5,30 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/dtype.h"
+#include "base/kv_types.h"
 #include "engine/page_pool.h"
+#include "kernels/kernels.h"
 #include "spec/model_spec.h"
 
 namespace lapidary {
 
-// What one page of a layer holds: per kv head keys [head_dim][kBlock], then values [kBlock][padded_dim]
-// (kernels.h has the reason).
+// What one page of a layer holds: kv heads one after the other (kv_layout.h).
 struct KvGeometry {
   bool owner = false;
-  int64_t n_kv_heads = 0, head_dim = 0, padded_dim = 0, window = 0;
-  size_t element_bytes = 4;
-  size_t head_bytes() const;
-  size_t page_bytes() const { return head_bytes() * static_cast<size_t>(n_kv_heads); }
+  int64_t n_kv_heads = 0, head_dim = 0, window = 0;
+  kernels::KvLayout layout;
+  size_t page_bytes() const { return layout.head_bytes * static_cast<size_t>(n_kv_heads); }
   // One position without the padding: what a saved state takes.
-  size_t position_bytes() const { return static_cast<size_t>(2 * n_kv_heads * head_dim) * element_bytes; }
+  size_t position_bytes() const;
 };
 
 struct KvCacheOptions {
-  DType dtype = DType::f32;
+  KvTypes types;
   int64_t max_sequences = 1;
   int64_t context = 0;
   int64_t step_rows = 1;    // most rows that one step adds to one sequence
@@ -73,7 +73,8 @@ class KvCache {
   // Makes the sequence hold these tokens, in pages from the given block on, [L] (borrowers: ignored), whose
   // contents are for the caller to fill. REQUIRES: the pages fit (first_kept).
   void assign(int32_t sequence, std::span<const int32_t> tokens, std::span<const int64_t> first_blocks);
-  // The first n positions of a block, packed: per kv head keys [head_dim][n], then values [n][head_dim].
+  // The first n positions of a block, packed: per kv head keys [head_dim][n] and their scales [n], values
+  // [n][head_dim] and their scales [n]; scales of q8 only.
   void copy_out(int64_t layer, int32_t sequence, int64_t block, int64_t n, std::byte* packed) const;
   void copy_in(int64_t layer, int32_t sequence, int64_t block, int64_t n, const std::byte* packed);
 
@@ -81,11 +82,22 @@ class KvCache {
   std::byte* page(int64_t layer, int32_t sequence, int64_t block) const;
   int64_t n_layers() const { return static_cast<int64_t>(layers_.size()); }
   const KvGeometry& geometry(int64_t layer) const { return layers_[static_cast<size_t>(layer)].geometry; }
-  // Rounds to the storage type and writes one position; k, v: [n_kv_heads * head_dim]. Leaves in k and v what
-  // was stored.
-  void store(int64_t layer, int32_t sequence, int64_t position, float* k, float* v);
-  DType dtype() const { return options_.dtype; }
+  // Rounds to the storage types and writes one position; k, v: [n_kv_heads * head_dim], used up. A position
+  // is rounded once and alone, so that what is stored never depends on what comes with it. Answers the first
+  // number that is not finite or that its type does not hold.
+  struct Misfit {
+    const char* what;  // "key" or "value"
+    DType type;
+    int64_t kv_head;
+    float number;
+  };
+  std::optional<Misfit> store(const kernels::Kernels& kernels, int64_t layer, int32_t sequence,
+                              int64_t position, float* k, float* v);
+  // What is stored of one position, as floats.
+  void read(int64_t layer, int32_t sequence, int64_t position, float* k, float* v) const;
+  const KvTypes& types() const { return options_.types; }
   int64_t context() const { return options_.context; }
+  int64_t max_sequences() const { return options_.max_sequences; }
   int64_t bytes_in_use() const { return sliding_.bytes_in_use() + full_.bytes_in_use(); }
   int64_t bytes_reserved() const { return sliding_.bytes_reserved() + full_.bytes_reserved(); }
   int64_t page_copies() const { return page_copies_; }  // shared pages that a writer made its own

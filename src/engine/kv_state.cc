@@ -17,6 +17,8 @@ uint32_t dtype_code(DType dtype) {
   switch (dtype) {
     case DType::f32: return 0;
     case DType::bf16: return 1;
+    case DType::f16: return 2;
+    case DType::i8: return 3;
     default: fail(ErrorCode::internal, "KV dtype {} has no code", dtype_name(dtype));
   }
 }
@@ -69,7 +71,8 @@ StateFrame expected_frame(const KvCache& cache, const StateKey& key) {
   ensure(key.arithmetic.size() <= sizeof h.arithmetic, ErrorCode::internal,
          "arithmetic \"{}\": expected at most {} characters", key.arithmetic, sizeof h.arithmetic);
   std::copy(key.arithmetic.begin(), key.arithmetic.end(), h.arithmetic);
-  h.key_dtype = h.value_dtype = dtype_code(cache.dtype());
+  h.key_dtype = dtype_code(cache.types().keys);
+  h.value_dtype = dtype_code(cache.types().values);
   h.block = kBlock;
   h.n_layers = static_cast<uint32_t>(key.spec.n_layers());
   h.vocab_size = static_cast<uint32_t>(key.spec.vocab_size);

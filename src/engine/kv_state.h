@@ -27,7 +27,7 @@ namespace kv_state {
 static_assert(std::endian::native == std::endian::little, "the structs below are written as they lie");
 
 inline constexpr char kMagic[8] = {'L', 'A', 'P', 'I', 'D', 'K', 'V', '\0'};
-inline constexpr uint32_t kVersion = 1, kByteOrder = 0x01020304;
+inline constexpr uint32_t kVersion = 2, kByteOrder = 0x01020304;
 
 struct Header {
   char magic[8] = {};

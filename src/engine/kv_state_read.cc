@@ -18,7 +18,8 @@ using namespace kv_state;
 namespace {
 
 std::string dtype_text(uint32_t code) {
-  return code == 0 ? "f32" : code == 1 ? "bf16" : fmt::format("code {}", code);
+  constexpr const char* kNames[] = {"f32", "bf16", "f16", "q8"};
+  return code < std::size(kNames) ? kNames[code] : fmt::format("code {}", code);
 }
 
 std::string rope_text(uint32_t code) {

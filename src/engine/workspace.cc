@@ -38,12 +38,15 @@ Workspace::Rows make_rows(int64_t rows, int64_t width, const char* name) {
 
 Workspace::Integers make_integers(int64_t rows, int64_t width, bool two_terms) {
   width = (width + kernels::kQuantGroup - 1) / kernels::kQuantGroup * kernels::kQuantGroup;
-  const auto n = static_cast<size_t>(rows * width);
+  const auto n = static_cast<size_t>((rows + kernels::kMaxTileHeight - 1) / kernels::kMaxTileHeight *
+                                     kernels::kMaxTileHeight * width);
   Workspace::Integers out;
   out.hi = Buffer(n, "workspace: activations as integers");
   if (two_terms) out.lo = Buffer(n, "workspace: second terms of activations");
-  out.scales = Buffer(n / kernels::kQuantGroup * sizeof(float), "workspace: scales of activations");
-  out.sums = Buffer(n / kernels::kSumGroup * sizeof(int32_t), "workspace: sums of activations");
+  out.scales = Buffer((n / kernels::kQuantGroup + kernels::kMaxTileHeight) * sizeof(float),
+                      "workspace: scales of activations");
+  out.sums = Buffer((n / kernels::kSumGroup + kernels::kMaxTileHeight) * sizeof(int32_t),
+                    "workspace: sums of activations");
   out.width = width;
   out.two_terms = two_terms;
   return out;
@@ -60,9 +63,13 @@ size_t find_or_add(std::vector<RopeSpec>& ropes, std::vector<int64_t>& dims, con
 
 }  // namespace
 
-kernels::QuantisedRows Workspace::Integers::view() const {
-  return {reinterpret_cast<int8_t*>(hi.data()), two_terms ? reinterpret_cast<int8_t*>(lo.data()) : nullptr,
-          scales.floats(), reinterpret_cast<int32_t*>(sums.data()), width};
+kernels::QuantisedRows Workspace::Integers::view(int64_t rows) const {
+  return {reinterpret_cast<int8_t*>(hi.data()),
+          two_terms ? reinterpret_cast<int8_t*>(lo.data()) : nullptr,
+          scales.floats(),
+          reinterpret_cast<int32_t*>(sums.data()),
+          width,
+          kernels::tile_height(rows)};
 }
 
 int64_t Workspace::Integers::bytes() const {
@@ -75,7 +82,7 @@ int64_t Workspace::bytes() const {
        {&hidden, &normed, &branch, &queries, &keys, &values, &attended, &gate, &up, &ple, &ple_table, &router,
         &expert_in, &expert_rows, &expert_gate_up, &expert_sum, &logits, &scratch})
     total += r->memory.size();
-  total += static_cast<size_t>(integers.bytes());
+  total += static_cast<size_t>(integers.bytes()) + part_states.size();
   for (const Rows& r : cosines) total += 2 * r.memory.size();
   return static_cast<int64_t>(total);
 }
@@ -113,7 +120,7 @@ Forward::Forward(const ModelSpec& spec, const Weights& weights, const kernels::K
     const int64_t widest_input = std::max({d, w.queries, w.ff, w.expert_ff});
     ws_.integers = make_integers(R, widest_input, arithmetic == Arithmetic::a16);
   }
-  ws_.scratch = make_rows(team.size(), kTileQueries * (2 * w.padded_head + 2), "workspace: attention tiles");
+  plan_attention(w.padded_head, max_rows);
   ws_.expert_row.resize(static_cast<size_t>(moe_rows));
   ws_.expert_share.resize(static_cast<size_t>(moe_rows));
   ws_.choice.resize(static_cast<size_t>(moe_rows * w.experts));

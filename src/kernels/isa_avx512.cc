@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/kernels.h"
 
@@ -18,7 +19,8 @@ namespace {
 
 const Kernels kTable{Isa::avx512, "avx512",  matmul,    quantise, matmul_quantised,
                      rms_norm,    gelu_gate, silu_gate, add_to,   add_scaled,
-                     scale,       rotate,    softcap,   softmax,  attend};
+                     scale,       rotate,    softcap,   softmax,  attend,
+                     merge,     encode_kv};
 
 }  // namespace lapidary::kernels::avx512
 #endif

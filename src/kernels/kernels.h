@@ -11,52 +11,47 @@
 #include <optional>
 #include <string_view>
 
+#include "kernels/kv_layout.h"
 #include "kernels/panels.h"
 
 namespace lapidary::kernels {
 
-enum class Isa { scalar, avx2, avx512 };
-
-constexpr int64_t kBlock =
-    32;  // positions of one KV page: the constant attention block, anchored at absolute positions
+// avx2_vnni and amx differ from avx2 and avx512 in their integer products only.
+enum class Isa { scalar, avx2, avx2_vnni, avx512, amx };
+constexpr Isa kIsas[] = {Isa::scalar, Isa::avx2, Isa::avx2_vnni, Isa::avx512, Isa::amx};
 
 // Rows of activations as integers: x = scale * q, q = 128 * hi + lo in two terms (|q| <= 16256: 15 bits) or q
-// = hi in one (|q| <= 127), a scale for every 32 neighbours: the greatest of them has the greatest |q|. A group with a number that
-// is not finite becomes zeros under a scale that is NaN: what is multiplied with it is NaN too.
-// Rounded to nearest, ties to even.
-constexpr int64_t kQuantGroup = 32, kSumGroup = 16;
+// = hi in one (|q| <= 127), a scale for every 32 neighbours: the greatest of them has the greatest |q|. A
+// group with a number that is not finite becomes zeros under a scale that is NaN: what is multiplied with it
+// is NaN too. Rounded to nearest, ties to even.
+//
+// Rows lie in tiles of `height` rows, so that the rows of one group of inputs are neighbours: hi and lo are
+// [tile][ld / 32][height][32], scales [tile][ld / 32][height], sums [tile][ld / 16][height]. The memory of
+// the last tile is there whole, and kMaxTileHeight numbers more can be read behind scales and sums; what they
+// hold is never used.
+constexpr int64_t kQuantGroup = 32, kSumGroup = 16, kMaxTileHeight = 16;
 struct QuantisedRows {
-  int8_t* hi = nullptr;     // [m][ld]
-  int8_t* lo = nullptr;     // [m][ld]: 0 to 63, or -64 to -1; null: one term
-  float* scales = nullptr;  // [m][ld / kQuantGroup]
-  int32_t* sums = nullptr;  // [m][ld / kSumGroup]: sums of q
-  int64_t ld = 0;           // multiple of kQuantGroup
-  QuantisedRows from(int64_t row) const {
-    return {hi + row * ld, lo ? lo + row * ld : nullptr, scales + row * (ld / kQuantGroup),
-            sums + row * (ld / kSumGroup), ld};
+  int8_t* hi = nullptr;
+  int8_t* lo = nullptr;  // 0 to 63, or -64 to -1; null: one term
+  float* scales = nullptr;
+  int32_t* sums = nullptr;  // of q, over 16 inputs
+  int64_t ld = 0;           // inputs, a multiple of kQuantGroup
+  int64_t height = 1;       // 1 to kMaxTileHeight
+  // Index of a row's scale of a group; its integers begin at 32 times this.
+  int64_t group_at(int64_t row, int64_t group) const {
+    return (row / height * (ld / kQuantGroup) + group) * height + row % height;
+  }
+  int64_t sum_at(int64_t row, int64_t half_group) const {
+    return (row / height * (ld / kSumGroup) + half_group) * height + row % height;
   }
 };
-
-// One block of keys and values of one kv head, and the queries that look at it.
-// Keys are stored transposed, [head_dim][kBlock]; values [kBlock][padded_dim], padded_dim = head_dim rounded
-// up to 16. f32 or bf16.
-struct AttentionBlock {
-  const void* keys = nullptr;
-  const void* values = nullptr;
-  bool bf16 = false;
-  int64_t head_dim = 0;
-  int lo = 0,
-      hi =
-          0;  // visible positions within the block: [lo, hi), not empty, the same for all queries of the call
-};
-
-// Running softmax of one query: probabilities seen so far are exp(s - max), their sum and their weighted
-// values.
-struct AttentionState {
-  float* max = nullptr;     // [n_queries]
-  float* sum = nullptr;     // [n_queries]
-  float* values = nullptr;  // [n_queries][padded_dim]
-};
+constexpr int64_t tile_height(int64_t rows) {  // best for so many rows
+  return rows < kMaxTileHeight ? rows : kMaxTileHeight;
+}
+constexpr int64_t padded_rows(int64_t rows) {  // that there must be memory for
+  const int64_t height = tile_height(rows);
+  return (rows + height - 1) / height * height;
+}
 
 struct Kernels {
   Isa isa = Isa::scalar;
@@ -66,12 +61,13 @@ struct Kernels {
   // in [0, m). One accumulator an output, fused multiply-add, from 0.
   void (*matmul)(const Panels& w, int64_t first, int64_t last, const float* x, int64_t ldx, int64_t m,
                  float* y, int64_t ldy);
-  // One row x [n] into row 0 of `to`. n: multiple of kQuantGroup.
-  void (*quantise)(const float* x, int64_t n, const QuantisedRows& to);
+  // One row x [n] into a row of `to`. n: multiple of kQuantGroup.
+  void (*quantise)(const float* x, int64_t n, const QuantisedRows& to, int64_t row);
   // The same product from integers. Per group of inputs that share a scale, in order of k, and per output n:
   //   y = fma(float(sum over the group of q_w * q_x), scale_w * scale_x, y); y = fma(addend_w, scale_x *
   //   float(sum q_x), y)
-  // The sums of integers are exact, so any order of them gives the same bits. REQUIRES: w.format.quantised().
+  // The sums of integers are exact, so any order of them gives the same bits. REQUIRES: w.format.quantised();
+  // x.height = tile_height(m).
   void (*matmul_quantised)(const Panels& w, int64_t first, int64_t last, const QuantisedRows& x, int64_t m,
                            float* y, int64_t ldy);
   // y = x / sqrt(mean(x²) + eps) * weight; weight may be null (all ones). y may be x.
@@ -87,9 +83,15 @@ struct Kernels {
   void (*rotate)(const float* cosines, const float* sines, int64_t half, float* head);
   void (*softcap)(float cap, int64_t n, float* z);  // z = cap * tanh(z / cap)
   void (*softmax)(int64_t n, float* z);             // in place, of the whole row
-  // Takes one block into the state of n_queries queries (already scaled), q: [n_queries][ldq].
-  void (*attend)(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_queries,
-                 const AttentionState& state);
+  // Attention of every query of a part over the positions that it sees there, from nothing: fills `state`.
+  // Per query: scores, each a sum over d in order; their maximum; exp(score - maximum), summed in 16 lanes of
+  // positions and their tree; each value a sum over positions in order. What is not seen is left out.
+  void (*attend)(const AttentionPart& part, const AttentionState& state);
+  // Takes what n queries have got from the next part into what they have from all before it.
+  void (*merge)(const AttentionState& next, int64_t n, int64_t padded_dim, const AttentionState& so_far);
+  // One key or value [n] rounded to a type of the KV cache: n codes, and their scale where they are int8.
+  // codes may be x. False, and nothing is written, when a number is not finite or is beyond the type.
+  bool (*encode_kv)(DType type, const float* x, int64_t n, void* codes, float* scale);
 };
 
 std::string_view isa_name(Isa isa);
@@ -105,8 +107,14 @@ extern const Kernels kTable;
 namespace avx2 {
 extern const Kernels kTable;
 }
+namespace avx2_vnni {
+const Kernels& table();
+}
 namespace avx512 {
 extern const Kernels kTable;
+}
+namespace amx {
+const Kernels& table();
 }
 
 }  // namespace lapidary::kernels

@@ -84,57 +84,59 @@ void matmul(const Panels& w, int64_t first, int64_t last, const float* x, int64_
 }
 
 // A group of zeros under the given scale.
-void put_nothing(const QuantisedRows& to, int64_t first, float scale) {
-  to.scales[first / kQuantGroup] = scale;
-  std::fill_n(to.hi + first, kQuantGroup, int8_t{0});
-  if (to.lo) std::fill_n(to.lo + first, kQuantGroup, int8_t{0});
-  std::fill_n(to.sums + first / kSumGroup, kQuantGroup / kSumGroup, 0);
+void put_nothing(const QuantisedRows& to, int64_t row, int64_t group, float scale) {
+  const int64_t at = to.group_at(row, group);
+  to.scales[at] = scale;
+  std::fill_n(to.hi + kQuantGroup * at, kQuantGroup, int8_t{0});
+  if (to.lo) std::fill_n(to.lo + kQuantGroup * at, kQuantGroup, int8_t{0});
+  for (int half = 0; half < 2; half++) to.sums[to.sum_at(row, 2 * group + half)] = 0;
 }
 
-void quantise(const float* x, int64_t n, const QuantisedRows& to) {
+void quantise(const float* x, int64_t n, const QuantisedRows& to, int64_t row) {
   const float greatest_q = to.lo ? 16256.0f : 127.0f;
-  for (int64_t i = 0; i < n; i += kQuantGroup) {
+  for (int64_t group = 0; group < n / kQuantGroup; group++, x += kQuantGroup) {
     float greatest = 0, poison = 0;  // poison: 0, or NaN where a number is not finite
-    for (int64_t j = i; j < i + kQuantGroup; j++) {
-      greatest = larger(std::fabs(x[j]), greatest);
-      poison += x[j] * 0.0f;
+    for (int64_t i = 0; i < kQuantGroup; i++) {
+      greatest = larger(std::fabs(x[i]), greatest);
+      poison += x[i] * 0.0f;
     }
     if (!(poison == 0)) {
-      put_nothing(to, i, std::numeric_limits<float>::quiet_NaN());
+      put_nothing(to, row, group, std::numeric_limits<float>::quiet_NaN());
       continue;
     }
     if (greatest < 1e-30f) {  // its inverse would not be finite
-      put_nothing(to, i, 0.0f);
+      put_nothing(to, row, group, 0.0f);
       continue;
     }
     const float inverse = greatest_q / greatest;
-    to.scales[i / kQuantGroup] = greatest / greatest_q;
-    for (int64_t j = i; j < i + kQuantGroup; j += kSumGroup) {
-      int32_t sum = 0;
-      for (int64_t l = j; l < j + kSumGroup; l++) {
-        const auto q = static_cast<int32_t>(std::nearbyint(x[l] * inverse));
-        const int32_t hi = to.lo ? (q + 64) >> 7 : q;
-        to.hi[l] = static_cast<int8_t>(hi);
-        if (to.lo) to.lo[l] = static_cast<int8_t>(q - 128 * hi);
-        sum += q;
-      }
-      to.sums[j / kSumGroup] = sum;
+    const int64_t at = to.group_at(row, group);
+    to.scales[at] = greatest / greatest_q;
+    int32_t sums[2] = {};
+    for (int64_t i = 0; i < kQuantGroup; i++) {
+      const auto q = static_cast<int32_t>(std::nearbyint(x[i] * inverse));
+      const int32_t hi = to.lo ? (q + 64) >> 7 : q;
+      to.hi[kQuantGroup * at + i] = static_cast<int8_t>(hi);
+      if (to.lo) to.lo[kQuantGroup * at + i] = static_cast<int8_t>(q - 128 * hi);
+      sums[i / kSumGroup] += q;
     }
+    for (int half = 0; half < 2; half++) to.sums[to.sum_at(row, 2 * group + half)] = sums[half];
   }
 }
 
-float quantised_product(const Panels& w, int64_t n, const QuantisedRows& x) {
+float quantised_product(const Panels& w, int64_t n, const QuantisedRows& x, int64_t row) {
   const int64_t group = w.format.group;
   float y = 0;
   for (int64_t k = 0; k < w.n_inputs; k += group) {
     const PanelCode first = panel_code(w, n, k);
+    const int64_t at = x.group_at(row, k / kQuantGroup);
     int32_t dot = 0, sum = 0;
     for (int64_t i = k; i < k + group; i++) {
-      const int32_t q = x.lo ? 128 * x.hi[i] + x.lo[i] : x.hi[i];
+      const int64_t place = kQuantGroup * at + i % kQuantGroup;
+      const int32_t q = x.lo ? 128 * x.hi[place] + x.lo[place] : x.hi[place];
       dot += panel_code(w, n, i).q * q;
       sum += q;
     }
-    const float scale = x.scales[k / kQuantGroup];
+    const float scale = x.scales[at];
     y = fma(static_cast<float>(dot), first.scale * scale, y);
     if (w.format.addend) y = fma(first.addend, scale * static_cast<float>(sum), y);
   }
@@ -144,7 +146,7 @@ float quantised_product(const Panels& w, int64_t n, const QuantisedRows& x) {
 void matmul_quantised(const Panels& w, int64_t first, int64_t last, const QuantisedRows& x, int64_t m,
                       float* y, int64_t ldy) {
   for (int64_t n = first * kLanes; n < std::min(last * kLanes, w.n_outputs); n++)
-    for (int64_t r = 0; r < m; r++) y[r * ldy + n] = quantised_product(w, n, x.from(r));
+    for (int64_t r = 0; r < m; r++) y[r * ldy + n] = quantised_product(w, n, x, r);
 }
 
 void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* y) {
@@ -198,43 +200,110 @@ void softmax(int64_t n, float* z) {
   for (int64_t i = 0; i < n; i++) z[i] = z[i] / total;
 }
 
-float stored(const void* base, bool bf16, int64_t index) {
-  return bf16 ? bf16_to_float(static_cast<const uint16_t*>(base)[index])
-              : static_cast<const float*>(base)[index];
+// A stored number without its scale, which is applied to sums.
+float code(DType type, const std::byte* base, int64_t index) {
+  switch (type) {
+    case DType::f16: return f16_to_float(reinterpret_cast<const uint16_t*>(base)[index]);
+    case DType::bf16: return bf16_to_float(reinterpret_cast<const uint16_t*>(base)[index]);
+    case DType::i8: return static_cast<float>(reinterpret_cast<const int8_t*>(base)[index]);
+    default: return reinterpret_cast<const float*>(base)[index];
+  }
 }
 
-void attend_one(const AttentionBlock& b, const float* q, float* max, float* sum, float* values) {
-  const int64_t padded = (b.head_dim + kLanes - 1) / kLanes * kLanes;
-  float p[kBlock] = {}, best = -std::numeric_limits<float>::infinity();
-  for (int j = b.lo; j < b.hi; j++) {
-    for (int64_t d = 0; d < b.head_dim; d++) p[j] = fma(q[d], stored(b.keys, b.bf16, d * kBlock + j), p[j]);
+float scale_at(const std::byte* base, int64_t position) {
+  return reinterpret_cast<const float*>(base)[position];
+}
+
+void attend_one(const AttentionPart& part, const float* q, Seen seen, float* max, float* sum, float* values) {
+  const KvLayout& l = part.layout;
+  float p[kPartPositions], best = -std::numeric_limits<float>::infinity(), lanes[kLanes] = {};
+  for (int j = seen.lo; j < seen.hi; j++) {
+    const std::byte* head = part.blocks[j / kBlock];
+    p[j] = 0;
+    for (int64_t d = 0; d < l.head_dim; d++)
+      p[j] = fma(q[d], code(l.types.keys, head, d * kBlock + j % kBlock), p[j]);
+    if (l.types.keys == DType::i8) p[j] = p[j] * scale_at(head + l.key_scales_at, j % kBlock);
     best = larger(best, p[j]);
   }
-  best = larger(best, *max);
-  const float correction = exp(*max - best);
-  float lanes[kLanes] = {};
-  for (int j = b.lo; j < b.hi; j++) p[j] = exp(p[j] - best);
-  for (int l = 0; l < kLanes; l++) lanes[l] = p[l] + p[l + kLanes];
+  for (int j = seen.lo; j < seen.hi; j++) {
+    p[j] = exp(p[j] - best);
+    lanes[j % kLanes] += p[j];
+  }
   *max = best;
-  *sum = fma(*sum, correction, sum_lanes(lanes));
-  for (int64_t d = 0; d < padded; d++) {
-    float v = values[d] * correction;
-    for (int j = b.lo; j < b.hi; j++) v = fma(p[j], stored(b.values, b.bf16, j * padded + d), v);
-    values[d] = v;
+  *sum = sum_lanes(lanes);
+  for (int j = seen.lo; j < seen.hi; j++)
+    if (l.types.values == DType::i8)
+      p[j] = p[j] * scale_at(part.blocks[j / kBlock] + l.value_scales_at, j % kBlock);
+  for (int64_t d = 0; d < l.padded_dim; d++) {
+    float v = 0;
+    for (int j = seen.lo; j < seen.hi; j++)
+      v = fma(p[j],
+              code(l.types.values, part.blocks[j / kBlock] + l.values_at, j % kBlock * l.padded_dim + d), v);
+    values[d] = v + 0.0f;  // never -0, so that a term of +0 is the same as none
   }
 }
 
-void attend(const AttentionBlock& block, const float* q, int64_t ldq, int64_t n_queries,
-            const AttentionState& state) {
-  const int64_t padded = (block.head_dim + kLanes - 1) / kLanes * kLanes;
-  for (int64_t i = 0; i < n_queries; i++)
-    attend_one(block, q + i * ldq, state.max + i, state.sum + i, state.values + i * padded);
+void attend(const AttentionPart& part, const AttentionState& state) {
+  for (int64_t i = 0; i < part.n_queries; i++)
+    attend_one(part, part.q + i * part.ldq, part.seen[i], state.max + i, state.sum + i,
+               state.values + i * part.layout.padded_dim);
+}
+
+void merge(const AttentionState& next, int64_t n, int64_t padded_dim, const AttentionState& so_far) {
+  for (int64_t i = 0; i < n; i++) {
+    if (next.sum[i] == 0) continue;
+    const float* from = next.values + i * padded_dim;
+    float* to = so_far.values + i * padded_dim;
+    if (so_far.sum[i] == 0) {
+      so_far.max[i] = next.max[i];
+      so_far.sum[i] = next.sum[i];
+      std::copy_n(from, padded_dim, to);
+      continue;
+    }
+    const float best = larger(next.max[i], so_far.max[i]), old_share = exp(so_far.max[i] - best),
+                new_share = exp(next.max[i] - best);
+    so_far.max[i] = best;
+    so_far.sum[i] = fma(so_far.sum[i], old_share, next.sum[i] * new_share);
+    for (int64_t d = 0; d < padded_dim; d++) to[d] = fma(to[d], old_share, from[d] * new_share);
+  }
+}
+
+// The least magnitude that would round to infinity.
+float beyond(DType type) {
+  return type == DType::f16    ? 65520.0f
+         : type == DType::bf16 ? 0x1.ffp127f
+                               : std::numeric_limits<float>::infinity();
+}
+
+bool encode_kv(DType type, const float* x, int64_t n, void* codes, float* scale) {
+  float greatest = 0, poison = 0;
+  for (int64_t i = 0; i < n; i++) {
+    greatest = larger(std::fabs(x[i]), greatest);
+    poison += x[i] * 0.0f;
+  }
+  if (!(poison == 0) || !(greatest < beyond(type))) return false;
+  const float inverse = greatest < 1e-30f ? 0.0f : 127.0f / greatest;  // q8: below, it would not be finite
+  if (type == DType::i8) *scale = greatest < 1e-30f ? 0.0f : greatest / 127.0f;
+  auto* to = static_cast<std::byte*>(codes);  // may be x: a code is no longer than the float it comes from
+  for (int64_t i = 0; i < n; i++) {
+    const float number = x[i];
+    const auto put = [&](auto code) {
+      std::memcpy(to + static_cast<size_t>(i) * sizeof code, &code, sizeof code);
+    };
+    switch (type) {
+      case DType::f16: put(float_to_f16(number)); break;
+      case DType::bf16: put(float_to_bf16(number)); break;
+      case DType::i8: put(static_cast<int8_t>(std::nearbyint(number * inverse))); break;
+      default: put(number);
+    }
+  }
+  return true;
 }
 
 }  // namespace
 
-const Kernels kTable{Isa::scalar, "scalar",  matmul,    quantise, matmul_quantised,
-                     rms_norm,    gelu_gate, silu_gate, add,      add_scaled,
-                     scale,       rotate,    softcap,   softmax,  attend};
+const Kernels kTable{Isa::scalar, "scalar", matmul,     quantise, matmul_quantised, rms_norm, gelu_gate,
+                     silu_gate,   add,      add_scaled, scale,    rotate,           softcap,  softmax,
+                     attend,      merge,    encode_kv};
 
 }  // namespace lapidary::kernels::scalar

@@ -53,6 +53,20 @@ inline F load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
 }
+inline F load_i8(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+inline F load_u8(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+inline F negative(F x) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_xor_ps(x.lo, sign), _mm256_xor_ps(x.hi, sign)};
+}
 inline __m256 pow2x8(__m256 n) {
   return _mm256_castsi256_ps(
       _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvttps_epi32(n), _mm256_set1_epi32(127)), 23));
@@ -134,27 +148,46 @@ inline C low_nibbles(C c) {
 inline C high_nibbles(C c) {
   return low_nibbles({_mm256_srli_epi16(c.lo, 4), _mm256_srli_epi16(c.hi, 4)});
 }
-template <int kByte, int kBits, int kShift>  // kBits bits of byte kByte of every word, plus `zero`
+// low | (high shifted to the right by kShift, or to the left where it is negative) & kBits, in every byte.
+template <int kBits, int kShift>
+inline C with_bits(C low, C high) {
+  const auto part = [](__m256i to, __m256i bits) {
+    if constexpr (kShift > 0) bits = _mm256_srli_epi16(bits, kShift);
+    if constexpr (kShift < 0) bits = _mm256_slli_epi16(bits, -kShift);
+    return _mm256_or_si256(to, _mm256_and_si256(bits, _mm256_set1_epi8(kBits)));
+  };
+  return {part(low.lo, high.lo), part(low.hi, high.hi)};
+}
+template <int kByte>  // byte kByte of every word, plus `zero`
 inline F code_to_float(C c, int zero) {
   const auto part = [&](__m256i x) {
-    const __m256i bits =
-        _mm256_and_si256(_mm256_srli_epi32(x, 8 * kByte + kShift), _mm256_set1_epi32((1 << kBits) - 1));
-    return _mm256_cvtepi32_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(zero)));
+    const __m256i byte = _mm256_and_si256(_mm256_srli_epi32(x, 8 * kByte), _mm256_set1_epi32(255));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(byte, _mm256_set1_epi32(zero)));
   };
   return {part(c.lo), part(c.hi)};
 }
-// sum + four products a lane: unsigned codes times the same four signed bytes in every lane. Exact: products
-// of nibbles stay far below the 16 bits in which pairs of them are added.
-inline I dot_nibbles(I sum, C codes, int32_t four) {
+// sum + four products a lane: unsigned codes times the same four signed bytes in every lane. Exact.
+// dot_short: codes of up to seven bits, so that two products fit into 16 bits.
+#if defined(__AVXVNNI__)
+inline I dot_short(I sum, C codes, int32_t four) {
+  const __m256i x = _mm256_set1_epi32(four);
+  return {_mm256_dpbusd_avx_epi32(sum.lo, codes.lo, x), _mm256_dpbusd_avx_epi32(sum.hi, codes.hi, x)};
+}
+inline I dot_bytes(I sum, C codes, int32_t four) {
+  return dot_short(sum, codes, four);
+}
+#else
+inline I dot_short(I sum, C codes, int32_t four) {
   const __m256i x = _mm256_set1_epi32(four), ones = _mm256_set1_epi16(1);
   return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(_mm256_maddubs_epi16(codes.lo, x), ones)),
           _mm256_add_epi32(sum.hi, _mm256_madd_epi16(_mm256_maddubs_epi16(codes.hi, x), ones))};
 }
 inline I dot_bytes(I sum, C codes, int32_t four) {  // a byte is two nibbles
-  const I high = dot_nibbles(set1(0), high_nibbles(codes), four);
-  return dot_nibbles(add(sum, {_mm256_slli_epi32(high.lo, 4), _mm256_slli_epi32(high.hi, 4)}),
-                     low_nibbles(codes), four);
+  const I high = dot_short(set1(0), high_nibbles(codes), four);
+  return dot_short(add(sum, {_mm256_slli_epi32(high.lo, 4), _mm256_slli_epi32(high.hi, 4)}),
+                   low_nibbles(codes), four);
 }
+#endif
 // q = 128 * hi + lo, -64 <= lo < 64; the low bytes of the lanes.
 inline I high_term(I q) {
   const I shifted = add(q, set1(64));
@@ -174,4 +207,13 @@ inline int32_t sum_lanes(I q) {
   __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
   b = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 0xb1)));
+}
+
+// ---- keys and values (attention.inc)
+constexpr int kChains = 6, kLeastVectors = 1;  // an F is two registers: 6 of them are 12 chains
+
+inline void store_f16(uint16_t* p, F x) {  // to nearest, ties to even
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.lo, kNearest));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.hi, kNearest));
 }

@@ -48,6 +48,15 @@ inline F load_bf16(const uint16_t* p) {
 inline F load_f16(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+inline F load_i8(const int8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+inline F load_u8(const uint8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+inline F negative(F x) {
+  return {_mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x.v), _mm512_set1_epi32(INT32_MIN)))};
+}
 inline F pow2(F n) {  // n: whole numbers in [-126, 127]
   return {_mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvttps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
@@ -113,24 +122,41 @@ inline I to_int(F a) {  // to nearest, ties to even
 inline C load_codes(const uint8_t* p) {
   return {_mm512_loadu_si512(p)};
 }
+inline void store_codes(int8_t* p, C c) {
+  _mm512_storeu_si512(p, c.v);
+}
+inline I load_ints(const int32_t* p) {
+  return {_mm512_loadu_si512(p)};
+}
+inline C add_bytes(C c, int x) {  // modulo 256
+  return {_mm512_add_epi8(c.v, _mm512_set1_epi8(static_cast<char>(x)))};
+}
 inline C low_nibbles(C c) {
   return {_mm512_and_si512(c.v, _mm512_set1_epi8(15))};
 }
 inline C high_nibbles(C c) {
   return {_mm512_and_si512(_mm512_srli_epi16(c.v, 4), _mm512_set1_epi8(15))};
 }
-template <int kByte, int kBits, int kShift>  // kBits bits of byte kByte of every word, plus `zero`
+// low | (high shifted to the right by kShift, or to the left where it is negative) & kBits, in every byte.
+template <int kBits, int kShift>
+inline C with_bits(C low, C high) {
+  __m512i bits = high.v;
+  if constexpr (kShift > 0) bits = _mm512_srli_epi16(bits, kShift);
+  if constexpr (kShift < 0) bits = _mm512_slli_epi16(bits, -kShift);
+  return {_mm512_or_si512(low.v, _mm512_and_si512(bits, _mm512_set1_epi8(kBits)))};
+}
+template <int kByte>  // byte kByte of every word, plus `zero`
 inline F code_to_float(C c, int zero) {
-  const __m512i x =
-      _mm512_and_si512(_mm512_srli_epi32(c.v, 8 * kByte + kShift), _mm512_set1_epi32((1 << kBits) - 1));
+  const __m512i x = _mm512_and_si512(_mm512_srli_epi32(c.v, 8 * kByte), _mm512_set1_epi32(255));
   return {_mm512_cvtepi32_ps(_mm512_add_epi32(x, _mm512_set1_epi32(zero)))};
 }
 // sum + four products a lane: unsigned codes times the same four signed bytes in every lane. Exact.
-inline I dot_nibbles(I sum, C codes, int32_t four) {
+// dot_short: codes of up to seven bits.
+inline I dot_short(I sum, C codes, int32_t four) {
   return {_mm512_dpbusd_epi32(sum.v, codes.v, _mm512_set1_epi32(four))};
 }
 inline I dot_bytes(I sum, C codes, int32_t four) {
-  return dot_nibbles(sum, codes, four);
+  return dot_short(sum, codes, four);
 }
 // q = 128 * hi + lo, -64 <= lo < 64; the low bytes of the lanes.
 inline I high_term(I q) {
@@ -147,4 +173,12 @@ inline int32_t sum_lanes(I q) {
   __m128i b = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
   b = _mm_add_epi32(b, _mm_shuffle_epi32(b, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(b, _mm_shuffle_epi32(b, 0xb1)));
+}
+
+// ---- keys and values (attention.inc)
+constexpr int kChains = 16, kLeastVectors = 2;  // 12 rows of 2 vectors: 24 sums, 2 weights, a broadcast
+
+inline void store_f16(uint16_t* p, F x) {  // to nearest, ties to even
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

@@ -38,8 +38,10 @@ int64_t checked_sum(int64_t a, int64_t b) {
 }
 
 // K and V of one position.
-int64_t position_bytes(const AttentionSpec& attention, int64_t bytes_per_element) {
-  return checked_product(2 * attention.n_kv_heads * attention.head_dim, bytes_per_element);
+int64_t position_bytes(const AttentionSpec& attention, const KvTypes& types) {
+  const size_t head =
+      kv_row_bytes(types.keys, attention.head_dim) + kv_row_bytes(types.values, attention.head_dim);
+  return checked_product(attention.n_kv_heads, static_cast<int64_t>(head));
 }
 
 }  // namespace
@@ -59,12 +61,12 @@ ParameterCount count_parameters(const ModelSpec& spec) {
   return out;
 }
 
-KvBytes kv_bytes_per_token(const ModelSpec& spec, int64_t bytes_per_element) {
+KvBytes kv_bytes_per_token(const ModelSpec& spec, const KvTypes& types) {
   KvBytes out;
   for (int64_t i = 0; i < spec.n_layers(); ++i) {
     const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
     if (!layer.attention) continue;
-    const int64_t bytes = position_bytes(*layer.attention, bytes_per_element);
+    const int64_t bytes = position_bytes(*layer.attention, types);
     const bool global = layer.attention->window == 0;
     int64_t& read = global ? out.read_global : out.read_sliding;
     read = checked_sum(read, bytes);
@@ -75,7 +77,7 @@ KvBytes kv_bytes_per_token(const ModelSpec& spec, int64_t bytes_per_element) {
   return out;
 }
 
-int64_t kv_bytes_needed(const ModelSpec& spec, int64_t length, int64_t bytes_per_element) {
+int64_t kv_bytes_needed(const ModelSpec& spec, int64_t length, const KvTypes& types) {
   ensure(length >= 0, ErrorCode::usage, "KV bytes: length: expected 0 or more positions, got {}", length);
   int64_t sum = 0;
   for (int64_t i = 0; i < spec.n_layers(); ++i) {
@@ -83,7 +85,7 @@ int64_t kv_bytes_needed(const ModelSpec& spec, int64_t length, int64_t bytes_per
     if (!layer.owns_kv(i)) continue;
     const int64_t window = layer.attention->window;
     const int64_t kept = window == 0 ? length : std::min(length, window);
-    sum = checked_sum(sum, checked_product(kept, position_bytes(*layer.attention, bytes_per_element)));
+    sum = checked_sum(sum, checked_product(kept, position_bytes(*layer.attention, types)));
   }
   return sum;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/kv_types.h"
 #include "spec/model_spec.h"
 
 namespace lapidary {
@@ -23,8 +24,8 @@ struct KvBytes {        // per position of one sequence
       0;  // bytes that one step reads per visible position: borrowers read the owner's again
   int64_t read_sliding = 0;
 };
-KvBytes kv_bytes_per_token(const ModelSpec& spec, int64_t bytes_per_element);
+KvBytes kv_bytes_per_token(const ModelSpec& spec, const KvTypes& types);
 // Bytes that a sequence of `length` positions needs: sum over owners of min(length, window) positions.
-int64_t kv_bytes_needed(const ModelSpec& spec, int64_t length, int64_t bytes_per_element);
+int64_t kv_bytes_needed(const ModelSpec& spec, int64_t length, const KvTypes& types);
 
 }  // namespace lapidary

@@ -29,24 +29,30 @@ double cost_of(Arithmetic arithmetic) {
   fail(ErrorCode::internal, "an arithmetic without a tolerance");
 }
 
-double cost_of(DType kv_dtype) {
-  switch (kv_dtype) {
+double cost_of(DType kv) {  // keys or values alone
+  switch (kv) {
     case DType::f32: return 0;
-    case DType::bf16: return 1e-2;
-    default: fail(ErrorCode::internal, "a KV type without a tolerance: {}", dtype_name(kv_dtype));
+    case DType::f16: return 5e-5;
+    case DType::bf16:
+    case DType::i8: return 5e-3;
+    default: fail(ErrorCode::internal, "a KV type without a tolerance: {}", dtype_name(kv));
   }
+}
+
+double cost_of(const KvTypes& kv) {
+  return cost_of(kv.keys) + cost_of(kv.values);
 }
 
 }  // namespace
 
-Tolerances tolerances_of(DType kv_dtype, Arithmetic arithmetic) {
-  if (kv_dtype == DType::f32 && arithmetic == Arithmetic::f32) {
+Tolerances tolerances_of(const KvTypes& kv, Arithmetic arithmetic) {
+  if (kv == KvTypes(DType::f32) && arithmetic == Arithmetic::f32) {
     return {.hidden = 2e-4, .kv = 2e-4, .logits = 2e-4, .mean_kl = 1e-6};
   }
   // Activations, or keys and values, keep fewer bits. What that does to the answers is a cost, bounded by its
   // mean divergence; single values are stated. (An expert chosen by a hair may change a whole row.) Errors
   // that know nothing of each other add as squares do, and a divergence is a square.
-  return {.mean_kl = cost_of(arithmetic) + cost_of(kv_dtype)};
+  return {.mean_kl = cost_of(arithmetic) + cost_of(kv)};
 }
 
 PromptResult verify_prompt(Engine& engine, Reference& reference, const VerifyPrompt& prompt, int64_t n_decode,

@@ -19,7 +19,7 @@ namespace lapidary {
 
 // What a numeric mode is held to; docs/numerics.md says where the numbers come from. Float throughout: every
 // value; any other mode: the mean divergence of its answers.
-Tolerances tolerances_of(DType kv_dtype, Arithmetic arithmetic);
+Tolerances tolerances_of(const KvTypes& kv, Arithmetic arithmetic);
 inline Tolerances strict_tolerances() {
   return tolerances_of(DType::f32, Arithmetic::f32);
 }

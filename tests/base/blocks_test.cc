@@ -66,15 +66,21 @@ TEST_P(Blocks, UnpackedPartsGiveTheBitsOfDecodeRow) {
     const auto n = static_cast<size_t>(tensor.columns()), group = static_cast<size_t>(layout.group);
     int least = 1000, greatest = -1000;
     for (int64_t r = 0; r < tensor.rows(); ++r) {
-      std::vector<int8_t> q(n);
-      std::vector<float> scale(n / group), addend(layout.has_minimum ? n / group : 0), rebuilt(n), decoded(n);
-      unpack_row(GetParam(), tensor.row(r), q, scale, addend);
+      std::vector<float> rebuilt(n), decoded(n);
+      UnpackedRow parts(GetParam(), n);
+      unpack_row(GetParam(), tensor.row(r), parts.parts());
       decode_row(GetParam(), tensor.row(r), decoded);
+      const size_t block = dtype_info(GetParam()).block_elements;
       for (size_t i = 0; i < n; ++i) {
-        rebuilt[i] = scale[i / group] * static_cast<float>(q[i]);
-        if (layout.has_minimum) rebuilt[i] += addend[i / group];
-        least = std::min<int>(least, q[i]);
-        greatest = std::max<int>(greatest, q[i]);
+        float scale = f16_to_float(parts.d[i / block]);
+        if (layout.super_scales) scale *= parts.c[i / group];
+        rebuilt[i] = scale * static_cast<float>(parts.q[i]);
+        if (layout.has_minimum) {
+          const float m = f16_to_float(parts.m[i / block]);
+          rebuilt[i] += layout.super_scales ? -(m * parts.b[i / group]) : m;
+        }
+        least = std::min<int>(least, parts.q[i]);
+        greatest = std::max<int>(greatest, parts.q[i]);
       }
       expect_same_bits(rebuilt, decoded, prefix + "row " + std::to_string(r));
     }
@@ -104,10 +110,9 @@ TEST_P(Blocks, RefuseSizesThatAreNotWholeRows) {
                "expected " + std::to_string(bytes) + " bytes, got " + std::to_string(bytes - 1));
   expect_error([&] { decode_row(GetParam(), row, std::span(out).first(n - 1)); }, ErrorCode::internal,
                "blocks hold " + std::to_string(n));
-  const GroupLayout layout = group_layout(GetParam());
-  std::vector<int8_t> q(n);
-  std::vector<float> scale(n / static_cast<size_t>(layout.group)), addend(scale.size() + 1);
-  expect_error([&] { unpack_row(GetParam(), row, q, scale, addend); }, ErrorCode::internal, "unpack_row of");
+  UnpackedRow parts(GetParam(), n);
+  parts.d.push_back(0);
+  expect_error([&] { unpack_row(GetParam(), row, parts.parts()); }, ErrorCode::internal, "unpack_row of");
 }
 
 INSTANTIATE_TEST_SUITE_P(AllTypes, Blocks, testing::ValuesIn(kTypes),

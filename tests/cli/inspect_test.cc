@@ -61,7 +61,7 @@ TEST_P(RealConfig, JsonStatesTheKnownNumbers) {
   EXPECT_GT(number(parameters, "resident"), real.matrices_resident);
   EXPECT_LT(number(parameters, "resident"), real.matrices_resident + real.matrices_resident / 1000);
   const json::object& kv = out.at("kv").as_object();
-  EXPECT_EQ(kv.at("dtype").as_string(), "bf16");
+  EXPECT_EQ(kv.at("dtype").as_string(), "f16");
   EXPECT_EQ(number(kv, "bytes_per_token_below_window"), real.kv_global + real.kv_sliding);
   EXPECT_EQ(number(kv, "bytes_per_token_past_window"), real.kv_global);
   EXPECT_EQ(number(kv, "read_bytes_per_token_past_window"), real.read_past_window);
@@ -128,6 +128,9 @@ TEST(Inspect, SmallModelsHaveTheirKnownKvBytes) {
 TEST(Inspect, KvDtypeDoublesTheBytes) {
   const json::object out = Program().json({"inspect", config("e2b"), "--json", "--kv-dtype", "f32"});
   EXPECT_EQ(number(out.at("kv").as_object(), "bytes_per_token_below_window"), 2 * 18432);
+  const json::object apart =
+      Program().json({"inspect", config("smollm2-135m"), "--json", "--kv-dtype", "k=q8,v=f16"});
+  EXPECT_EQ(number(apart.at("kv").as_object(), "bytes_per_token_below_window"), 30 * 3 * (64 + 4 + 128));
 }
 
 TEST(Inspect, EveryLayerOnDemand) {

@@ -127,7 +127,7 @@ TEST(Score, KvDtypeIsUsed) {
   const Program program;
   const std::string model = data_path("models/llama-tiny").string();
   const std::string ids = ids_text(Golden(data_path("cases/llama-tiny.safetensors")).ints("input_ids"));
-  const json::object exact = program.json({"score", model, "--ids", ids, "--json"});
+  const json::object exact = program.json({"score", model, "--ids", ids, "--json", "--kv-dtype", "f32"});
   const json::object rounded = program.json({"score", model, "--ids", ids, "--json", "--kv-dtype", "bf16"});
   EXPECT_NE(exact.at("logprobs"), rounded.at("logprobs"));
   EXPECT_NEAR(exact.at("logprob_mean").as_double(), rounded.at("logprob_mean").as_double(), 0.05);
@@ -176,7 +176,7 @@ TEST(Score, NamesWhatItCannotScore) {
   expect_refusal(score({"--ids", "1,2,3", "--window", "100000000"}), 2,
                  "--window 100000000: the context holds");
   expect_refusal(score({"--ids", "1,2,3", "--context", "100000000"}), 2, "the model was made for at most");
-  expect_refusal(score({"--ids", "1,2,3", "--kv-dtype", "q8"}), 2, "--kv-dtype");
+  expect_refusal(score({"--ids", "1,2,3", "--kv-dtype", "q4"}), 2, "--kv-dtype");
   expect_refusal(score({"--ids", "1,2,3", "--dump", "no/such/folder/x.safetensors"}), 1, "no/such/folder");
   EXPECT_FALSE(std::filesystem::exists(program.folder().path() / "x.safetensors"));
 }

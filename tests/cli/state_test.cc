@@ -58,7 +58,7 @@ class StateFile : public testing::Test {
 };
 
 TEST_F(StateFile, ALongPromptIsNotComputedAgain) {
-  for (const std::string kv : {"f32", "bf16"}) {
+  for (const std::string kv : {"f32", "bf16", "k=q8,v=f16"}) {
     program_.json(
         raw(kLong, {"--save-state", "s", "--kv-dtype", kv}, kModel, "1"));  // no more than the prompt
     const json::object cold = program_.json(raw(kLong + "of it", {"--kv-dtype", kv}));
@@ -124,7 +124,7 @@ TEST_F(StateFile, WhatDoesNotFitIsNamed) {
   refused(raw("x", {"--load-state", "none"}), 1, "none: cannot open: No such file");
   refused(raw("x", {"--load-state", "t.jinja"}), 1, "t.jinja: damaged: cut short in the header");
   refused(raw("x", {"--load-state", "raw.state", "--kv-dtype", "bf16"}), 2,
-          "raw.state: key dtype: expected bf16, got f32");
+          "raw.state: key dtype: expected bf16, got f16");
   refused(raw("x", {"--load-state", "raw.state"}, kOtherModel), 2,
           "raw.state: number of layers: expected 8, got 15");
   refused(raw("x", {"--load-state", "raw.state", "--context", "50"}), 1, "raw.state: length: ");

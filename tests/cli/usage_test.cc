@@ -66,7 +66,8 @@ TEST(Usage, ValuesOutOfRangeNameTheirFlag) {
   expect_refusal(program().run({"run", "x", "y", "--chunk", "0"}), 2, "--chunk");
   expect_refusal(program().run({"run", "x", "y", "-n", "-3"}), 2, "--max-tokens: -3 is less than 0");
   expect_refusal(program().run({"run", "x", "y", "--temp", "warm"}), 2, "--temp");
-  expect_refusal(program().run({"run", "x", "y", "--kv-dtype", "f16"}), 2, "--kv-dtype");
+  expect_refusal(program().run({"run", "x", "y", "--kv-dtype", "k=q8"}), 2,
+                 "expected f32, f16, bf16 or q8, or one for each as in k=q8,v=f16, got \"k=q8\"");
   expect_refusal(program().run({"run", "x", "y", "--seed", "-1"}), 2, "--seed: -1 is no whole number");
   expect_refusal(program().run({"tokenize", "x", "y", "--decode", "--pieces"}), 2, "excludes");
 }

@@ -69,7 +69,7 @@ std::vector<ModelMode> modes_of_bits() {
 class Bits : public testing::TestWithParam<ModelMode> {
  protected:
   Bits() : checkpoint(open_golden(GetParam().model)), tokens(tokens_of(golden_of(GetParam().model))) {
-    for (const DType kv : {DType::f32, DType::bf16}) reference.push_back(run({.threads = 1, .kv_dtype = kv}));
+    for (const KvTypes& kv : kKvTypes) reference.push_back(run({.threads = 1, .kv_dtype = kv}));
   }
   Engine make(EngineOptions options) const {
     options.arithmetic = GetParam().arithmetic;
@@ -79,7 +79,8 @@ class Bits : public testing::TestWithParam<ModelMode> {
     Engine engine = make(options);
     return run_alone(engine, tokens, piece);
   }
-  static constexpr std::array kKvTypes{DType::f32, DType::bf16};
+  static constexpr std::array<KvTypes, 5> kKvTypes{DType::f32, DType::f16, DType::bf16, DType::i8,
+                                                   KvTypes(DType::f16, DType::i8)};
 
   Checkpoint checkpoint;
   Tokens tokens;
@@ -93,7 +94,7 @@ TEST_P(Bits, ChunksAndThreads) {
         const EngineOptions options{.threads = threads, .chunk = chunk, .kv_dtype = kKvTypes[kv]};
         expect_same_bits(
             run(options), reference[kv],
-            fmt::format("chunk {}, {} threads, kv {}", chunk, threads, dtype_name(kKvTypes[kv])));
+            fmt::format("chunk {}, {} threads, kv {}", chunk, threads, kv_types_name(kKvTypes[kv])));
       }
     }
   }
@@ -139,7 +140,7 @@ TEST_P(Bits, UnwantedRowsChangeNothing) {
 
 TEST_P(Bits, BatchesOfOneToEight) {
   const std::vector<Tokens> prompts = ragged_prompts(tokens, 8);
-  for (const DType kv : kKvTypes) {
+  for (const KvTypes& kv : kKvTypes) {
     std::vector<std::vector<float>> alone;
     Engine single = make({.threads = 1, .kv_dtype = kv});
     for (const Tokens& prompt : prompts) alone.push_back(run_alone(single, prompt));
@@ -151,15 +152,87 @@ TEST_P(Bits, BatchesOfOneToEight) {
         for (size_t i = 0; i < batch; ++i)
           expect_same_bits(
               together[i], alone[i],
-              fmt::format("sequence {} of {}, chunk {}, kv {}", i, batch, chunk, dtype_name(kv)));
+              fmt::format("sequence {} of {}, chunk {}, kv {}", i, batch, chunk, kv_types_name(kv)));
       }
     }
   }
 }
 
 TEST_P(Bits, KvTypeMatters) {
-  EXPECT_FALSE(is_same_bits(reference[0], reference[1])) << "bf16 must round";
+  for (size_t a = 0; a < kKvTypes.size(); ++a)
+    for (size_t b = 0; b < a; ++b)
+      EXPECT_FALSE(is_same_bits(reference[a], reference[b]))
+          << kv_types_name(kKvTypes[a]) << " rounds otherwise than " << kv_types_name(kKvTypes[b]);
 }
+
+// Contexts of several parts: by one thread or shared out, in prefill or token by token, in a batch or alone.
+class LongBits : public testing::TestWithParam<std::string> {
+ protected:
+  LongBits() : checkpoint(open_golden_model(GetParam())), spec(checkpoint.spec) {
+    const Tokens text = tokens_of(golden_case(GetParam()));
+    spec.max_position = 1280;
+    for (size_t i = 0; i < 1100; ++i) tokens.push_back(text[(i * i + i / 7) % text.size()]);
+  }
+  // Logits of the last 40 tokens: what comes before is fed in steps of `chunk`, they in calls of `piece`.
+  std::vector<float> run(const EngineOptions& options, size_t piece) const {
+    Engine engine(spec, *checkpoint.tensors, options);
+    const int32_t sequence = engine.open();
+    const Feed feed{sequence, std::span(tokens).first(tokens.size() - 40), Want::none};
+    engine.forward({&feed, 1}, [](size_t, int64_t, std::span<const float>) {});
+    return feed_all(engine, sequence, std::span(tokens).last(40), piece);
+  }
+  Checkpoint checkpoint;
+  ModelSpec spec;
+  Tokens tokens;
+};
+
+TEST_P(LongBits, PartsAreSharedOutAndMergedAlike) {
+  for (const KvTypes& kv : {KvTypes(DType::f32), KvTypes(DType::f16), KvTypes(DType::i8, DType::bf16)}) {
+    const std::vector<float> expected = run({.threads = 1, .chunk = 512, .kv_dtype = kv}, 40);
+    for (const int threads : {1, 2, 3}) {
+      for (const auto& [chunk, piece] : {std::pair<int64_t, size_t>{64, 1}, {512, 3}, {33, 40}})
+        expect_same_bits(
+            run({.threads = threads, .chunk = chunk, .kv_dtype = kv}, piece), expected,
+            fmt::format("{} threads, chunk {}, calls of {}, {}", threads, chunk, piece, kv_types_name(kv)));
+    }
+  }
+}
+
+TEST_P(LongBits, BatchesOfLongAndShortSequences) {
+  const EngineOptions options{.threads = 2, .max_sequences = 4, .kv_dtype = DType::f16};
+  const std::vector<Tokens> prompts{
+      tokens, {tokens.begin(), tokens.begin() + 9}, {tokens.begin() + 3, tokens.begin() + 603}};
+  Engine single(spec, *checkpoint.tensors, {.threads = 1, .kv_dtype = DType::f16}),
+      engine(spec, *checkpoint.tensors, options);
+  std::vector<std::vector<float>> expected, got(prompts.size());
+  std::vector<Feed> feeds;
+  for (const Tokens& prompt : prompts) {
+    const int32_t alone = single.open();
+    feed_last(single, alone, prompt);
+    expected.push_back(feed_last(single, alone, std::span(prompt).first(1)));
+    const int32_t sequence = engine.open();
+    feed_last(engine, sequence, prompt);
+    feeds.push_back({sequence, std::span(prompt).first(1)});
+  }
+  engine.forward(feeds, [&](size_t feed, int64_t, std::span<const float> row) {
+    got[feed].assign(row.begin(), row.end());
+  });
+  for (size_t i = 0; i < prompts.size(); ++i)
+    expect_same_bits(got[i], expected[i], fmt::format("sequence {}", i));
+}
+
+TEST_P(LongBits, EveryIsaOfThisMachine) {
+  std::vector<float> expected;
+  for (const std::string& isa : isas()) {
+    const ScopedEnvironment forced("LAPIDARY_ISA", isa);
+    const std::vector<float> got = run({.threads = 2, .chunk = 256, .kv_dtype = {DType::i8, DType::f16}}, 5);
+    if (expected.empty()) expected = got;
+    expect_same_bits(got, expected, isa);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, LongBits, testing::Values("gemma4-e2b-tiny", "gemma3-tiny", "llama-tiny"),
+                         name_of_model);
 
 INSTANTIATE_TEST_SUITE_P(, Bits, testing::ValuesIn(modes_of_bits()), name_of_mode);
 

@@ -22,7 +22,7 @@ class Saved : public StateSuite {
     return state_of(engine, sequence, model, "attached");
   }
   // K and V of owners, from the first page that is kept.
-  int64_t expected_bytes(int64_t length, int64_t keep_behind, DType kv) const {
+  int64_t expected_bytes(int64_t length, int64_t keep_behind, const KvTypes& kv) const {
     int64_t bytes = 0;
     for (int64_t i = 0; i < checkpoint.spec.n_layers(); ++i) {
       const LayerSpec& layer = checkpoint.spec.layers[static_cast<size_t>(i)];
@@ -30,7 +30,11 @@ class Saved : public StateSuite {
       const AttentionSpec& a = *layer.attention;
       const int64_t first =
           a.window ? std::max<int64_t>(0, length - a.window + 1 - keep_behind) / 32 * 32 : 0;
-      bytes += (length - first) * 2 * a.n_kv_heads * a.head_dim * (kv == DType::bf16 ? 2 : 4);
+      const auto row = [&](DType type) {
+        const int64_t number = type == DType::f32 ? 4 : type == DType::i8 ? 1 : 2;
+        return a.head_dim * number + (type == DType::i8 ? 4 : 0);
+      };
+      bytes += (length - first) * a.n_kv_heads * (row(kv.keys) + row(kv.values));
     }
     return bytes;
   }
@@ -52,7 +56,7 @@ class SavedOnEveryIsa : public Saved {};
 
 TEST_P(Saved, GoesOnInANewEngine) {
   for_ways([&](EngineOptions options, const std::string& label) {
-    const DType kv = options.kv_dtype;
+    const KvTypes kv = options.kv_dtype;
     const StateBytes state = saved({.chunk = 13, .kv_dtype = kv}, base);
     Engine engine = make(options);
     spoil(engine);
@@ -70,7 +74,7 @@ TEST_P(Saved, GoesOnInANewEngine) {
 
 // What is saved depends on the tokens and on nothing else, so that a restore can be proved by saving again.
 TEST_P(Saved, TheBytesAreTheSameHoweverTheyCameAbout) {
-  for (const DType kv : kKvTypes) {
+  for (const KvTypes kv : kKvTypes) {
     const StateBytes expected = saved({.chunk = 512, .kv_dtype = kv}, base);
     EXPECT_EQ(saved({.threads = 2, .chunk = 7, .kv_dtype = kv}, base), expected);
     Engine engine = make({.kv_dtype = kv});
@@ -170,6 +174,8 @@ TEST_P(Saved, AnotherModelIsNamed) {
   const EngineOptions plain = {.threads = 1};
   refused(checkpoint.spec, model, {.threads = 1, .kv_dtype = DType::bf16}, ErrorCode::usage,
           "key dtype: expected bf16, got f32");
+  refused(checkpoint.spec, model, {.threads = 1, .kv_dtype = {DType::f32, DType::i8}}, ErrorCode::usage,
+          "value dtype: expected q8, got f32");
   refused(checkpoint.spec, model, {.threads = 1, .context = 143}, ErrorCode::limit,
           "length: 144 positions exceed the context of 143");
   Hash128 other = model;

@@ -122,7 +122,7 @@ TEST_F(Limits, OptionsAreChecked) {
           {"context", fmt::format("got {}", checkpoint.spec.max_position + 1),
            fmt::format("{}", checkpoint.spec.max_position)});
   refused({.threads = -1}, ErrorCode::usage, {"threads", "got -1"});
-  refused({.kv_dtype = DType::q8_0}, ErrorCode::unsupported, {"q8_0", "f32 or bf16"});
+  refused({.kv_dtype = DType::q8_0}, ErrorCode::unsupported, {"q8_0", "f32, f16, bf16 or q8"});
 }
 
 TEST_F(Limits, ACallbackThatThrowsLeavesTheStepUndone) {
@@ -176,6 +176,31 @@ TEST_F(Limits, ActivationsThatOverflowAreNamedWithTheirLayer) {
       },
       ErrorCode::data, {"layer 5: the hidden state of sequence 0, position 0 is not finite"});
   EXPECT_EQ(engine.length(sequence), 0);
+}
+
+// A key beyond float16 is no infinity in the cache: layer, position and number are named, whichever row it
+// is.
+TEST_F(Limits, KeysAndValuesBeyondTheirTypeAreNamed) {
+  PatchedTensors tensors(*checkpoint.tensors);
+  tensors.change({TensorKind::key_norm, 3}, [&](std::vector<float>& values) {
+    for (float& x : values) x *= 3e6F;
+  });
+  for (const KvTypes& kv : {KvTypes(DType::f16), KvTypes(DType::f16, DType::f32)}) {
+    Engine engine(checkpoint.spec, tensors, {.threads = 2, .kv_dtype = kv});
+    const int32_t sequence = engine.open();
+    const Feed feed{sequence, tokens};
+    expect_refused(
+        [&] {
+          engine.forward({&feed, 1}, ignore);
+        },
+        ErrorCode::data,
+        {"layer 3: the key of sequence 0, position 0, KV head 0 holds ", "up to 65504", "of f16"});
+    EXPECT_EQ(engine.length(sequence), 0);
+  }
+  for (const KvTypes& kv : {KvTypes(DType::f32), KvTypes(DType::bf16), KvTypes(DType::i8)}) {
+    Engine engine(checkpoint.spec, tensors, {.threads = 2, .kv_dtype = kv});
+    run_alone(engine, tokens);  // their range is that of float32
+  }
 }
 
 // A table read by row is not read whole at load; the row tells when it is met.
@@ -293,13 +318,17 @@ TEST_F(Limits, ClosingFreesThePages) {
   EXPECT_EQ(engine.stats().kv_bytes_in_use, 0);
 }
 
-TEST_F(Limits, HalfTheBytesForBf16) {
-  const auto bytes = [&](DType dtype) {
-    Engine engine = make({.kv_dtype = dtype});
+TEST_F(Limits, HalfTheBytesForHalfTheBits) {
+  const auto bytes = [&](const KvTypes& types) {
+    Engine engine = make({.kv_dtype = types});
     feed_all(engine, engine.open(), tokens);
     return engine.stats().kv_bytes_in_use;
   };
   EXPECT_EQ(bytes(DType::f32), 2 * bytes(DType::bf16));
+  EXPECT_EQ(bytes(DType::f16), bytes(DType::bf16));
+  EXPECT_LT(bytes({DType::f16, DType::i8}), bytes(DType::f16));
+  EXPECT_LT(bytes(DType::i8), bytes({DType::f16, DType::i8}));
+  EXPECT_GT(4 * bytes(DType::i8), bytes(DType::f32)) << "codes have scales";
 }
 
 // A model all of whose layers have a window lives in a ring: what left the window is given back.
@@ -360,7 +389,8 @@ TEST_P(DecodeAllocation, NoneBetweenSteps) {
   const Checkpoint checkpoint = open_golden(GetParam());
   const Tokens tokens = tokens_of(golden_of(GetParam()));
   constexpr size_t kSequences = 4;
-  for (const DType kv : {DType::f32, DType::bf16}) {
+  for (const KvTypes& kv :
+       {KvTypes(DType::f32), KvTypes(DType::f16), KvTypes(DType::bf16), KvTypes(DType::i8)}) {
     Engine engine(checkpoint.spec, *checkpoint.tensors,
                   {.threads = 2, .max_sequences = kSequences, .kv_dtype = kv});
     std::vector<Feed> feeds;
@@ -381,7 +411,7 @@ TEST_P(DecodeAllocation, NoneBetweenSteps) {
       });
       for (size_t i = 0; i < kSequences; ++i) feeds[i].tokens = std::span(next).subspan(i, 1);
     }
-    EXPECT_EQ(allocation_count() - before, 0) << "kv " << dtype_name(kv);
+    EXPECT_EQ(allocation_count() - before, 0) << "kv " << kv_types_name(kv);
   }
 }
 
@@ -444,6 +474,24 @@ TEST_P(ProbeTest, KvIsReportedAsStored) {
     for (const auto& [layer, rows] : *side) {
       for (const float x : Recorder::joined(rows))
         ASSERT_EQ(std::bit_cast<uint32_t>(x) & 0xffffu, 0u) << "layer " << layer;
+    }
+  }
+  Recorder eight;
+  run_model(checkpoint.spec, *checkpoint.tensors, tokens, {.kv_dtype = {DType::f16, DType::i8}}, &eight);
+  for (const auto& [layer, rows] : eight.keys())
+    for (const float x : Recorder::joined(rows))
+      ASSERT_EQ(std::bit_cast<uint32_t>(x) & 0x1fffu, 0u) << "layer " << layer;  // ten bits of mantissa
+  for (const auto& [layer, rows] : eight.values()) {
+    const auto width =
+        static_cast<size_t>(checkpoint.spec.layers[static_cast<size_t>(layer)].attention->head_dim);
+    const std::vector<float> values = Recorder::joined(rows);
+    for (size_t head = 0; head < values.size(); head += width) {
+      float greatest = 0;
+      for (size_t i = 0; i < width; ++i) greatest = std::max(greatest, std::fabs(values[head + i]));
+      for (size_t i = 0; i < width && greatest > 0; ++i) {
+        const float code = values[head + i] / greatest * 127;
+        ASSERT_NEAR(code, std::nearbyint(code), 1e-3) << "layer " << layer;
+      }
     }
   }
 }

@@ -179,7 +179,7 @@ TEST_P(Real, BitsForChunksThreadsAndKvTypes) {
   const Tokens all = text_tokens();
   const std::span<const int32_t> tokens = std::span(all).first(kBitTokens);
   for (const Arithmetic arithmetic : kArithmetics) {
-    for (const DType kv : {DType::f32, DType::bf16}) {
+    for (const KvTypes& kv : {KvTypes(DType::f32), KvTypes(DType::f16), KvTypes(DType::i8)}) {
       std::vector<uint64_t> reference;
       for (const int threads : {1, 2}) {
         const auto e = engine({.threads = threads, .chunk = 256, .kv_dtype = kv, .arithmetic = arithmetic});

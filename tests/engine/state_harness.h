@@ -15,7 +15,7 @@
 
 namespace lapidary::test {
 
-inline constexpr std::array kKvTypes{DType::f32, DType::bf16};
+inline constexpr std::array<KvTypes, 3> kKvTypes{DType::f32, DType::f16, KvTypes(DType::i8, DType::bf16)};
 
 // Windows of 7, 8 and 16, borrowers, experts, k_eq_v; one model without windows; one whose weights are
 // quantised, so that the default arithmetic is another than float.
@@ -57,8 +57,8 @@ class StateSuite : public testing::TestWithParam<std::string> {
   size_t vocab() const { return static_cast<size_t>(checkpoint.spec.vocab_size); }
 
   // Logits of the last `count` of these tokens, one thread, one step, nothing cached.
-  std::vector<float> fresh(DType kv, std::span<const int32_t> tokens, size_t count) {
-    std::unique_ptr<Engine>& engine = reference_[kv];
+  std::vector<float> fresh(const KvTypes& kv, std::span<const int32_t> tokens, size_t count) {
+    std::unique_ptr<Engine>& engine = reference_[kv_types_name(kv)];
     if (!engine) {
       engine = std::make_unique<Engine>(checkpoint.spec, *checkpoint.tensors,
                                         EngineOptions{.threads = 1, .chunk = 512, .kv_dtype = kv});
@@ -99,16 +99,16 @@ class StateSuite : public testing::TestWithParam<std::string> {
   Tokens left, right;  // two ways to go on, 40 tokens each
 
  private:
-  std::map<DType, std::unique_ptr<Engine>> reference_;
+  std::map<std::string, std::unique_ptr<Engine>> reference_;
 };
 
 // f(options) for each way to run that must not matter.
 inline void for_ways(FunctionRef<void(const EngineOptions&, const std::string& label)> f) {
-  for (const DType kv : kKvTypes) {
+  for (const KvTypes& kv : kKvTypes) {
     for (const int64_t chunk : {1, 7, 64}) {
       for (const int threads : {1, 2})
         f({.threads = threads, .chunk = chunk, .kv_dtype = kv},
-          fmt::format("kv {}, chunk {}, {} threads", dtype_name(kv), chunk, threads));
+          fmt::format("kv {}, chunk {}, {} threads", kv_types_name(kv), chunk, threads));
     }
   }
 }

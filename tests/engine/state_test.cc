@@ -100,7 +100,7 @@ TEST_P(State, BranchesMayFillTheContext) {
 
 TEST_P(State, TrimGoesBackToEveryRestartPositionAndToNoOther) {
   const std::span<const int32_t> next = std::span(right).first(3);
-  for (const DType kv : kKvTypes) {
+  for (const KvTypes& kv : kKvTypes) {
     for (const int64_t keep : {int64_t{0}, int64_t{25}}) {
       Engine engine = make({.chunk = 16, .kv_dtype = kv, .keep_behind = keep});
       const int32_t whole = engine.open();
@@ -118,7 +118,7 @@ TEST_P(State, TrimGoesBackToEveryRestartPositionAndToNoOther) {
           EXPECT_EQ(engine.length(branch), length);
           const Tokens now = joined(std::span(base).first(static_cast<size_t>(length)), next);
           expect_same_bits(feed_all(engine, branch, next), fresh(kv, now, next.size()),
-                           fmt::format("cut to {}, kv {}, keep {}", length, dtype_name(kv), keep));
+                           fmt::format("cut to {}, kv {}, keep {}", length, kv_types_name(kv), keep));
         } else {
           expect_error([&] { engine.trim(branch, length); }, ErrorCode::limit,
                        fmt::format("position {}: layer", length));

@@ -19,6 +19,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   config.spec.validate();
   if (config.spec.n_layers() <= 64 && spec_from_json(spec_to_json(config.spec)) != config.spec) std::abort();
   if (count_parameters(config.spec).resident <= 0) std::abort();
-  kv_bytes_per_token(config.spec, 4);
+  kv_bytes_per_token(config.spec, DType::f32);
   return 0;
 }

@@ -132,7 +132,7 @@ def whole_gemma3():
 
 def kv_state(length, first, attachment=b"", block=32, **fields):
     """The saved state of the model in kv_state_fuzz.cc; its checksums are left to the target (first byte 1)."""
-    header = {"magic": b"LAPIDKV\0", "version": 1, "order": 0x01020304, "mode": b"fuzz", "restart": first + 4 if first else 0} | fields
+    header = {"magic": b"LAPIDKV\0", "version": 2, "order": 0x01020304, "mode": b"fuzz", "restart": first + 4 if first else 0} | fields
     out = struct.pack("<8s2I16x48s6I3Q48x", header["magic"], header["version"], header["order"], header["mode"], 0, 0, block, 4, 16, 0,
                       length, header["restart"], len(attachment))
     # kind (1 owner, 2 borrower), owner, KV heads, head_dim, window, theta, first position held

@@ -2,6 +2,7 @@
 #include "kernels/emulated_avx512.h"
 
 #include <limits>
+#include <type_traits>
 
 #include "kernels/kernels.h"
 
@@ -15,6 +16,7 @@ namespace {
 extern const Kernels kTable;
 const Kernels kTable{
     Isa::avx512, "avx512, emulated", matmul, quantise, matmul_quantised, rms_norm, gelu_gate, silu_gate,
-    add_to,      add_scaled,         scale,  rotate,   softcap,          softmax,  attend};
+    add_to,      add_scaled,         scale,  rotate,   softcap,          softmax,  attend,
+    merge,       encode_kv};
 
 }  // namespace lapidary::kernels::avx512_emulated

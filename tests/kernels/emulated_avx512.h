@@ -104,6 +104,18 @@ inline Floats cvtph_ps(__m256i a) {
   std::memcpy(x, &a, sizeof x);
   return each<Floats>([&](int i) { return _cvtsh_ss(x[i]); });
 }
+inline Ints cvtepi8_epi32(__m128i a) {
+  int8_t x[16];
+  std::memcpy(x, &a, sizeof x);
+  return each<Ints>([&](int i) { return static_cast<int32_t>(x[i]); });
+}
+inline __m256i cvtps_ph(Floats a, int) {  // to nearest, ties to even: the only one used
+  uint16_t x[16];
+  for (int i = 0; i < 16; i++) x[i] = _cvtss_sh(a.v[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m256i out;
+  std::memcpy(&out, x, sizeof out);
+  return out;
+}
 inline Mask16 cmp_ps_mask(Floats a, Floats b, int) {  // _CMP_LT_OQ, the only one used
   unsigned m = 0;
   for (int i = 0; i < 16; i++) m |= static_cast<unsigned>(a.v[i] < b.v[i]) << i;
@@ -125,6 +137,38 @@ inline Ints loadu_si512(const void* p) {
 }
 inline Ints and_si512(Ints a, Ints b) {
   return each<Ints>([&](int i) { return a.v[i] & b.v[i]; });
+}
+inline Ints or_si512(Ints a, Ints b) {
+  return each<Ints>([&](int i) { return a.v[i] | b.v[i]; });
+}
+inline Ints xor_si512(Ints a, Ints b) {
+  return each<Ints>([&](int i) { return a.v[i] ^ b.v[i]; });
+}
+inline Ints castps_si512(Floats a) {
+  return bits<Ints>(a);
+}
+inline void storeu_si512(void* p, Ints a) {
+  std::memcpy(p, a.v, sizeof a.v);
+}
+inline Ints add_epi8(Ints a, Ints b) {
+  uint8_t x[64], y[64];
+  std::memcpy(x, a.v, 64);
+  std::memcpy(y, b.v, 64);
+  for (int i = 0; i < 64; i++) x[i] = static_cast<uint8_t>(x[i] + y[i]);
+  std::memcpy(a.v, x, 64);
+  return a;
+}
+inline Ints slli_epi16(Ints a, unsigned n) {
+  uint16_t x[32];
+  std::memcpy(x, a.v, 64);
+  for (uint16_t& v : x) v = static_cast<uint16_t>(v << n);
+  std::memcpy(a.v, x, 64);
+  return a;
+}
+inline Ints cvtepu8_epi32(__m128i a) {
+  uint8_t x[16];
+  std::memcpy(x, &a, 16);
+  return each<Ints>([&](int i) { return x[i]; });
 }
 inline Ints sub_epi32(Ints a, Ints b) {
   return each<Ints>([&](int i) { return a.v[i] - b.v[i]; });
@@ -198,6 +242,8 @@ inline __m256i extracti64x4_epi64(Ints a, int half) {
 #define _mm512_cvtepi32_ps ::emulated::cvtepi32_ps
 #define _mm512_cvtepu16_epi32 ::emulated::cvtepu16_epi32
 #define _mm512_cvtph_ps ::emulated::cvtph_ps
+#define _mm512_cvtps_ph ::emulated::cvtps_ph
+#define _mm512_cvtepi8_epi32 ::emulated::cvtepi8_epi32
 #define _mm512_cmp_ps_mask ::emulated::cmp_ps_mask
 #define _mm512_mask_blend_ps ::emulated::mask_blend_ps
 #define _mm512_castps512_ps256 ::emulated::castps512_ps256
@@ -205,6 +251,13 @@ inline __m256i extracti64x4_epi64(Ints a, int half) {
 #define __m512i ::emulated::Ints
 #define _mm512_loadu_si512 ::emulated::loadu_si512
 #define _mm512_and_si512 ::emulated::and_si512
+#define _mm512_or_si512 ::emulated::or_si512
+#define _mm512_xor_si512 ::emulated::xor_si512
+#define _mm512_castps_si512 ::emulated::castps_si512
+#define _mm512_storeu_si512 ::emulated::storeu_si512
+#define _mm512_add_epi8 ::emulated::add_epi8
+#define _mm512_slli_epi16 ::emulated::slli_epi16
+#define _mm512_cvtepu8_epi32 ::emulated::cvtepu8_epi32
 #define _mm512_sub_epi32 ::emulated::sub_epi32
 #define _mm512_srli_epi32 ::emulated::srli_epi32
 #define _mm512_srai_epi32 ::emulated::srai_epi32

@@ -21,6 +21,9 @@ namespace lapidary::kernels {
 namespace avx512_emulated {
 extern const Kernels kTable;
 }  // namespace avx512_emulated
+namespace amx_emulated {
+extern const Kernels kTable;  // integer products only
+}  // namespace amx_emulated
 
 namespace {
 
@@ -40,8 +43,14 @@ std::vector<const Kernels*> fast_isas() {
   std::vector<const Kernels*> found;
   if (isa_available(Isa::avx2))
     found.push_back(&avx512_emulated::kTable);  // compiled for AVX2, so it needs that
-  for (Isa isa : {Isa::avx2, Isa::avx512})
-    if (isa_available(isa)) found.push_back(&kernels(isa));
+  for (Isa isa : kIsas)
+    if (isa != Isa::scalar && isa_available(isa)) found.push_back(&kernels(isa));
+  return found;
+}
+
+std::vector<const Kernels*> integer_isas() {
+  std::vector<const Kernels*> found = fast_isas();
+  if (isa_available(Isa::avx2)) found.push_back(&amx_emulated::kTable);
   return found;
 }
 
@@ -190,13 +199,14 @@ struct Rows {
 
 Rows quantise_rows(const Kernels& k, const std::vector<float>& x, int64_t m, int64_t n, bool two_terms) {
   Rows rows;
-  const auto size = static_cast<size_t>(m * n);
+  const auto size = static_cast<size_t>(padded_rows(m) * n);
   rows.hi.assign(size, 99);
   rows.lo.assign(two_terms ? size : 0, 99);
-  rows.scales.assign(size / kQuantGroup, -1);
-  rows.sums.assign(size / kSumGroup, -1);
-  rows.view = {rows.hi.data(), two_terms ? rows.lo.data() : nullptr, rows.scales.data(), rows.sums.data(), n};
-  for (int64_t r = 0; r < m; r++) k.quantise(x.data() + r * n, n, rows.view.from(r));
+  rows.scales.assign(size / kQuantGroup + kMaxTileHeight, -1);
+  rows.sums.assign(size / kSumGroup + kMaxTileHeight, -1);
+  rows.view = {rows.hi.data(), two_terms ? rows.lo.data() : nullptr, rows.scales.data(), rows.sums.data(), n,
+               tile_height(m)};
+  for (int64_t r = 0; r < m; r++) k.quantise(x.data() + r * n, n, rows.view, r);
   return rows;
 }
 
@@ -216,11 +226,12 @@ std::vector<float> activations(int64_t m, int64_t n) {
 }
 
 TEST(QuantisedActivations, EveryIsaGivesTheScalarIntegers) {
-  const std::vector<float> x = activations(3, 704);
-  for (const bool two : {false, true}) {
-    const Rows expected = quantise_rows(scalar::kTable, x, 3, 704, two);
+  for (const auto& [m, two] :
+       {std::pair{1, false}, {1, true}, {3, false}, {3, true}, {21, false}, {21, true}}) {
+    const std::vector<float> x = activations(m, 704);
+    const Rows expected = quantise_rows(scalar::kTable, x, m, 704, two);
     for (const Kernels* k : fast_isas()) {
-      const Rows got = quantise_rows(*k, x, 3, 704, two);
+      const Rows got = quantise_rows(*k, x, m, 704, two);
       EXPECT_EQ(got.hi, expected.hi) << k->name;
       EXPECT_EQ(got.lo, expected.lo) << k->name;
       EXPECT_EQ(got.sums, expected.sums) << k->name;
@@ -264,7 +275,7 @@ TEST(QuantisedActivations, LieWithinHalfAStepAndTheirSumsAreExact) {
       const double step = rows.scales[i / 32];
       EXPECT_LE(std::fabs(q * step - double{x[i]}), 0.5001 * step + 1e-30) << i;
     }
-    for (size_t g = 0; g < rows.sums.size(); g++) {
+    for (size_t g = 0; g < x.size() / 16; g++) {
       int sum = 0;
       for (size_t i = 16 * g; i < 16 * g + 16; i++) sum += two ? 128 * rows.hi[i] + rows.lo[i] : rows.hi[i];
       EXPECT_EQ(rows.sums[g], sum);
@@ -274,16 +285,17 @@ TEST(QuantisedActivations, LieWithinHalfAStepAndTheirSumsAreExact) {
 
 TEST_P(EveryWeightType, IntegerProductsGiveTheScalarBitsForAnyNumberOfRowsAndOutputs) {
   if (!is_quantised(GetParam())) return;  // floats have no integers
-  for (const auto& [outputs, inputs] : {std::pair<int64_t, int64_t>{1, 256}, {17, 512}, {100, 768}}) {
+  for (const auto& [outputs, inputs] :
+       {std::pair<int64_t, int64_t>{1, 256}, {17, 512}, {100, 768}, {33, 1280}}) {
     const Packed p = pack(random_weight(GetParam(), outputs, inputs).view);
     for (const bool two : {false, true}) {
-      for (int64_t m : {1, 2, 3, 5, 8, 9, 21}) {
-        if (m > 5 && outputs > 17) continue;  // the plain loops are slow
+      for (int64_t m : {1, 2, 3, 5, 8, 9, 16, 17, 21, 28, 40}) {
+        if (m > 5 && outputs > 33) continue;  // the plain loops are slow
         const Rows x = quantise_rows(scalar::kTable, activations(m, inputs), m, inputs, two);
         std::vector<float> expected(static_cast<size_t>(m * outputs), -1), got(expected.size(), -2);
         scalar::kTable.matmul_quantised(p.panels, 0, p.panels.n_panels(), x.view, m, expected.data(),
                                         outputs);
-        for (const Kernels* k : fast_isas()) {
+        for (const Kernels* k : integer_isas()) {
           k->matmul_quantised(p.panels, 0, p.panels.n_panels(), x.view, m, got.data(), outputs);
           expect_same_bits(got, expected,
                            fmt::format("{} outputs, {} inputs, {} rows, {} terms, {}", outputs, inputs, m,
@@ -304,7 +316,7 @@ TEST_P(EveryWeightType, IntegerProductsHoldTheGreatestValues) {
     std::fill(x.begin(), x.end(), sign);
     const Rows rows = quantise_rows(scalar::kTable, x, 1, 256, true);
     std::vector<float> y(16);
-    for (const Kernels* k : fast_isas()) {
+    for (const Kernels* k : integer_isas()) {
       k->matmul_quantised(p.panels, 0, 1, rows.view, 1, y.data(), 16);
       for (int64_t n = 0; n < 16; n++) {
         double truth = 0, size = 0;
@@ -429,122 +441,6 @@ TEST(Elementwise, NormAndSoftmaxMatchDoubles) {
   for (size_t i = 0; i < 1000; i++) {
     EXPECT_NEAR(y[i], x[i] / std::sqrt(squares / 1000 + 1e-6) * w[i], 2e-6 * std::max(1.0f, std::fabs(y[i])));
     EXPECT_NEAR(p[i], std::exp(double{x[i]}) / total, 1e-6);
-  }
-}
-
-// ---- attention
-// -------------------------------------------------------------------------------------------------------------------
-
-struct AttentionCase {
-  int64_t head_dim, n_queries;
-  bool bf16;
-};
-
-class Attention : public ::testing::TestWithParam<AttentionCase> {};
-INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
-                         ::testing::Values(AttentionCase{16, 1, false}, AttentionCase{24, 5, false},
-                                           AttentionCase{64, 3, true}, AttentionCase{256, 12, false},
-                                           AttentionCase{512, 8, true}, AttentionCase{32, 13, true}));
-
-struct Blocks {  // the keys and values of some blocks, in the cache's layout; whatever is not visible is
-                 // poisoned with NaN
-  std::vector<std::vector<std::byte>> keys, values;
-};
-
-Blocks make_blocks(const AttentionCase& c, int64_t n_blocks, int64_t lo, int64_t hi,
-                   const std::vector<float>& k, const std::vector<float>& v) {
-  const int64_t padded = (c.head_dim + 15) / 16 * 16;
-  const size_t element = c.bf16 ? 2 : 4;
-  Blocks blocks;
-  auto put = [&](std::vector<std::byte>& to, int64_t index, float x) {
-    const uint16_t h = float_to_bf16(x);
-    std::memcpy(to.data() + static_cast<size_t>(index) * element, c.bf16 ? static_cast<const void*>(&h) : &x,
-                element);
-  };
-  for (int64_t b = 0; b < n_blocks; b++) {
-    blocks.keys.emplace_back(static_cast<size_t>(c.head_dim * kBlock) * element, std::byte{0xff});
-    blocks.values.emplace_back(static_cast<size_t>(padded * kBlock) * element, std::byte{0xff});
-    for (int64_t j = std::max(lo, b * kBlock); j < std::min(hi, (b + 1) * kBlock); j++)
-      for (int64_t d = 0; d < c.head_dim; d++) {
-        put(blocks.keys.back(), d * kBlock + j % kBlock, k[static_cast<size_t>(j * c.head_dim + d)]);
-        put(blocks.values.back(), j % kBlock * padded + d, v[static_cast<size_t>(j * c.head_dim + d)]);
-      }
-  }
-  return blocks;
-}
-
-TEST_P(Attention, BlockwiseEqualsSoftmaxAndEveryIsaGivesTheScalarBits) {
-  const AttentionCase c = GetParam();
-  const int64_t n_blocks = 4, padded = (c.head_dim + 15) / 16 * 16, lo = 5, hi = 3 * kBlock + 17;
-  const auto q = normals(static_cast<size_t>(c.n_queries * c.head_dim), 1,
-                         2 / std::sqrt(static_cast<float>(c.head_dim)));
-  const auto k = normals(static_cast<size_t>(n_blocks * kBlock * c.head_dim), 2), v = normals(k.size(), 3);
-  const Blocks blocks = make_blocks(c, n_blocks, lo, hi, k, v);
-  auto run = [&](const Kernels& table) {
-    const auto n = static_cast<size_t>(c.n_queries);
-    std::vector<float> max(n, -std::numeric_limits<float>::infinity()), sum(n),
-        values(static_cast<size_t>(c.n_queries * padded));
-    for (int64_t b = 0; b < n_blocks; b++) {
-      const AttentionBlock block{blocks.keys[static_cast<size_t>(b)].data(),
-                                 blocks.values[static_cast<size_t>(b)].data(),
-                                 c.bf16,
-                                 c.head_dim,
-                                 static_cast<int>(std::max(lo - b * kBlock, int64_t{0})),
-                                 static_cast<int>(std::min(hi - b * kBlock, kBlock))};
-      table.attend(block, q.data(), c.head_dim, c.n_queries, {max.data(), sum.data(), values.data()});
-    }
-    std::vector<float> out;
-    for (int64_t i = 0; i < c.n_queries; i++)
-      for (int64_t d = 0; d < c.head_dim; d++)
-        out.push_back(values[static_cast<size_t>(i * padded + d)] / sum[static_cast<size_t>(i)]);
-    return out;
-  };
-  const std::vector<float> scalar_out = run(scalar::kTable);
-  for (const Kernels* table : fast_isas())
-    expect_same_bits(run(*table), scalar_out, std::string(table->name));
-
-  auto rounded = [&](float x) { return c.bf16 ? bf16_to_float(float_to_bf16(x)) : x; };
-  for (int64_t i = 0; i < c.n_queries; i++) {
-    std::vector<double> s;
-    double total = 0;
-    for (int64_t j = lo; j < hi; j++) {
-      double dot = 0;
-      for (int64_t d = 0; d < c.head_dim; d++)
-        dot += double{q[static_cast<size_t>(i * c.head_dim + d)]} *
-               rounded(k[static_cast<size_t>(j * c.head_dim + d)]);
-      s.push_back(std::exp(dot));
-      total += s.back();
-    }
-    for (int64_t d = 0; d < c.head_dim; d++) {
-      double expected = 0;
-      for (int64_t j = lo; j < hi; j++)
-        expected +=
-            s[static_cast<size_t>(j - lo)] / total * rounded(v[static_cast<size_t>(j * c.head_dim + d)]);
-      ASSERT_NEAR(scalar_out[static_cast<size_t>(i * c.head_dim + d)], expected, 3e-6)
-          << "query " << i << ", element " << d;
-    }
-  }
-}
-
-TEST_P(Attention, AQuerysBitsDoNotDependOnTheOthersInTheCall) {
-  const AttentionCase c = GetParam();
-  const int64_t padded = (c.head_dim + 15) / 16 * 16;
-  const auto q = normals(static_cast<size_t>(c.n_queries * c.head_dim), 1);
-  const auto k = normals(static_cast<size_t>(kBlock * c.head_dim), 2), v = normals(k.size(), 3);
-  const Blocks blocks = make_blocks(c, 1, 0, kBlock, k, v);
-  const AttentionBlock block{blocks.keys[0].data(), blocks.values[0].data(), c.bf16, c.head_dim, 3, 30};
-  auto run = [&](int64_t first, int64_t n) {
-    std::vector<float> max(static_cast<size_t>(n), -std::numeric_limits<float>::infinity()), sum(max.size()),
-        values(static_cast<size_t>(n * padded));
-    kernels().attend(block, q.data() + first * c.head_dim, c.head_dim, n,
-                     {max.data(), sum.data(), values.data()});
-    return values;
-  };
-  const auto together = run(0, c.n_queries);
-  for (int64_t i = 0; i < c.n_queries; i++) {
-    const auto alone = run(i, 1);
-    ASSERT_EQ(std::memcmp(alone.data(), together.data() + i * padded, static_cast<size_t>(c.head_dim) * 4), 0)
-        << "query " << i;
   }
 }
 

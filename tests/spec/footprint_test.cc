@@ -48,7 +48,7 @@ TEST_P(RealConfig, GivesTheKnownNumbers) {
   EXPECT_EQ(count.matrices_touched_per_token, known.touched);
   EXPECT_LT(static_cast<double>(count.resident - count.matrices_resident),
             0.0002 * static_cast<double>(count.resident));
-  const KvBytes kv = kv_bytes_per_token(spec, 2);
+  const KvBytes kv = kv_bytes_per_token(spec, DType::bf16);
   EXPECT_EQ(kv.global, known.global);
   EXPECT_EQ(kv.sliding, known.sliding);
   EXPECT_EQ(kv.read_global, known.read_global);
@@ -65,27 +65,34 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& param) { return param.param.name == "26b-a4b" ? "A26b" : "E" + param.param.name; });
 
 TEST(Footprint, KvBytesOfOtherFamilies) {
-  EXPECT_EQ(kv_bytes_per_token(config("smollm2-135m"), 2).global, 23'040);
-  EXPECT_EQ(kv_bytes_per_token(config("llama-3-70b"), 2).global, 327'680);
-  const KvBytes gemma3 = kv_bytes_per_token(config("gemma3-270m"), 2);
+  EXPECT_EQ(kv_bytes_per_token(config("smollm2-135m"), DType::bf16).global, 23'040);
+  EXPECT_EQ(kv_bytes_per_token(config("llama-3-70b"), DType::bf16).global, 327'680);
+  const KvBytes gemma3 = kv_bytes_per_token(config("gemma3-270m"), DType::bf16);
   EXPECT_EQ(gemma3.global, 3 * 2 * 256 * 2);
   EXPECT_EQ(gemma3.sliding, 15 * 2 * 256 * 2);
 }
 
+TEST(Footprint, KvBytesOfEightBitsCountTheirScales) {
+  const ModelSpec smollm2 = config("smollm2-135m");  // 30 layers, 3 KV heads of 64
+  EXPECT_EQ(kv_bytes_per_token(smollm2, DType::i8).global, 30 * 3 * 2 * (64 + 4));
+  EXPECT_EQ(kv_bytes_per_token(smollm2, {DType::i8, DType::f16}).global, 30 * 3 * (64 + 4 + 128));
+  EXPECT_EQ(kv_bytes_per_token(smollm2, {DType::f32, DType::i8}).global, 30 * 3 * (256 + 64 + 4));
+}
+
 TEST(Footprint, StorageGrowsSlowerPastTheWindow) {
   const ModelSpec spec = config("e2b");
-  EXPECT_EQ(kv_bytes_needed(spec, 0, 2), 0);
-  EXPECT_EQ(kv_bytes_needed(spec, 512, 2), 512 * 18'432);
-  EXPECT_EQ(kv_bytes_needed(spec, 513, 2) - kv_bytes_needed(spec, 512, 2), 6'144);
-  EXPECT_EQ(kv_bytes_needed(spec, 131'072, 2), 512 * 12'288 + 131'072LL * 6'144);
-  EXPECT_EQ(kv_bytes_needed(spec, 100, 4), 100 * 36'864);
-  EXPECT_EQ(kv_bytes_needed(config("31b"), 1000, 2), 1000 * 901'120);
+  EXPECT_EQ(kv_bytes_needed(spec, 0, DType::bf16), 0);
+  EXPECT_EQ(kv_bytes_needed(spec, 512, DType::bf16), 512 * 18'432);
+  EXPECT_EQ(kv_bytes_needed(spec, 513, DType::bf16) - kv_bytes_needed(spec, 512, DType::bf16), 6'144);
+  EXPECT_EQ(kv_bytes_needed(spec, 131'072, DType::bf16), 512 * 12'288 + 131'072LL * 6'144);
+  EXPECT_EQ(kv_bytes_needed(spec, 100, DType::f32), 100 * 36'864);
+  EXPECT_EQ(kv_bytes_needed(config("31b"), 1000, DType::bf16), 1000 * 901'120);
 }
 
 TEST(Footprint, RefusesLengthsThatOverflow) {
-  expect_error([] { kv_bytes_needed(llama_like(), INT64_MAX / 8, 2); }, ErrorCode::limit,
+  expect_error([] { kv_bytes_needed(llama_like(), INT64_MAX / 8, DType::bf16); }, ErrorCode::limit,
                "is beyond 64 bits");
-  expect_error([] { kv_bytes_needed(llama_like(), -1, 2); }, ErrorCode::usage,
+  expect_error([] { kv_bytes_needed(llama_like(), -1, DType::bf16); }, ErrorCode::usage,
                "KV bytes: length: expected 0 or more positions, got -1");
 }
 
