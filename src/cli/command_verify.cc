@@ -183,7 +183,8 @@ class Verification {
         std::any_of(checkpoint_.dtype_bytes.begin(), checkpoint_.dtype_bytes.end(),
                     [](const auto& entry) { return is_quantised(*dtype_from_name(entry.first)); });
     const EngineFlags flags = shipped_flags();
-    return flags.kv_dtype == "f32" && (flags.arithmetic == "f32" || !quantised);
+    return kv_types_from_name(flags.kv_dtype, "--kv-dtype") == KvTypes(DType::f32) &&
+           (flags.arithmetic == "f32" || !quantised);
   }
 
   // Step two: what does the mode cost that answers are computed in?

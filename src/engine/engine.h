@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/kv_types.h"
 #include "base/function_ref.h"
 #include "base/hash.h"
+#include "base/kv_types.h"
 #include "engine/arithmetic.h"
 #include "engine/probe.h"
 #include "spec/model_spec.h"
@@ -21,12 +21,12 @@
 namespace lapidary {
 
 struct EngineOptions {
-  int threads = 0;     // 0: physical cores within the cgroup's quota
-  bool pin = false;    // each thread on a core of its own
+  int threads = 0;      // 0: physical cores within the cgroup's quota
+  bool pin = false;     // each thread on a core of its own
   int64_t chunk = 256;  // rows of one step: prefill is cut into pieces of at most this many
   int64_t max_sequences = 8;
-  int64_t context = 0;                         // positions per sequence; 0: the model's max_position
-  KvTypes kv_dtype;                            // of keys and values (base/kv_types.h): f32; the commands take f16
+  int64_t context = 0;  // positions per sequence; 0: the model's max_position
+  KvTypes kv_dtype;     // of keys and values (base/kv_types.h): f32; the commands take f16
   Arithmetic arithmetic = kDefaultArithmetic;  // of products with quantised weights
   // Positions kept behind each window, so that a sequence can be cut back that far (trim). They cost their
   // bytes in every layer with a window; 0 keeps what is left in partly used pages only.

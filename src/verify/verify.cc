@@ -29,14 +29,18 @@ double cost_of(Arithmetic arithmetic) {
   fail(ErrorCode::internal, "an arithmetic without a tolerance");
 }
 
-double cost_of(DType kv_dtype) {
-  switch (kv_dtype) {
+double cost_of(DType kv) {  // keys or values alone
+  switch (kv) {
     case DType::f32: return 0;
-    case DType::f16: return 1e-4;
-    case DType::bf16: return 1e-2;
-    case DType::i8: return 1e-2;
-    default: fail(ErrorCode::internal, "a KV type without a tolerance: {}", dtype_name(kv_dtype));
+    case DType::f16: return 5e-5;
+    case DType::bf16:
+    case DType::i8: return 5e-3;
+    default: fail(ErrorCode::internal, "a KV type without a tolerance: {}", dtype_name(kv));
   }
+}
+
+double cost_of(const KvTypes& kv) {
+  return cost_of(kv.keys) + cost_of(kv.values);
 }
 
 }  // namespace
@@ -48,7 +52,7 @@ Tolerances tolerances_of(const KvTypes& kv, Arithmetic arithmetic) {
   // Activations, or keys and values, keep fewer bits. What that does to the answers is a cost, bounded by its
   // mean divergence; single values are stated. (An expert chosen by a hair may change a whole row.) Errors
   // that know nothing of each other add as squares do, and a divergence is a square.
-  return {.mean_kl = cost_of(arithmetic) + std::max(cost_of(kv.keys), cost_of(kv.values))};
+  return {.mean_kl = cost_of(arithmetic) + cost_of(kv)};
 }
 
 PromptResult verify_prompt(Engine& engine, Reference& reference, const VerifyPrompt& prompt, int64_t n_decode,

@@ -223,12 +223,11 @@ TEST_P(LongBits, BatchesOfLongAndShortSequences) {
 
 TEST_P(LongBits, EveryIsaOfThisMachine) {
   std::vector<float> expected;
-  for (const auto isa : kernels::kIsas) {
-    if (!kernels::isa_available(isa)) continue;
-    const ScopedEnvironment forced("LAPIDARY_ISA", std::string(kernels::isa_name(isa)));
+  for (const std::string& isa : isas()) {
+    const ScopedEnvironment forced("LAPIDARY_ISA", isa);
     const std::vector<float> got = run({.threads = 2, .chunk = 256, .kv_dtype = {DType::i8, DType::f16}}, 5);
     if (expected.empty()) expected = got;
-    expect_same_bits(got, expected, std::string(kernels::isa_name(isa)));
+    expect_same_bits(got, expected, isa);
   }
 }
 

@@ -49,7 +49,7 @@ inline std::string name_of_mode(const testing::TestParamInfo<ModelMode>& info) {
 // The instruction sets of this machine, by name.
 inline std::vector<std::string> isas() {
   std::vector<std::string> names;
-  for (const kernels::Isa isa : kernels::kIsas)
+  for (const auto isa : kernels::kIsas)
     if (kernels::isa_available(isa)) names.emplace_back(kernels::isa_name(isa));
   return names;
 }

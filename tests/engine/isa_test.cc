@@ -32,7 +32,7 @@ TEST_P(ForcedIsa, GivesTheBitsOfTheBest) {
   if (!kernels::isa_available(isa)) GTEST_SKIP() << "this CPU lacks " << name;
   const Checkpoint checkpoint = open_golden(mode.model);
   const Tokens tokens = tokens_of(golden_of(mode.model));
-  for (const DType kv : {DType::f32, DType::bf16}) {
+  for (const KvTypes& kv : {KvTypes(DType::f32), KvTypes(DType::i8, DType::f16)}) {
     const EngineOptions options{.threads = 2, .kv_dtype = kv, .arithmetic = mode.arithmetic};
     const std::vector<float> best = run_model(checkpoint.spec, *checkpoint.tensors, tokens, options);
     const ScopedEnvironment forced("LAPIDARY_ISA", name);
@@ -48,7 +48,9 @@ std::string name_of_case(const testing::TestParamInfo<IsaCase>& info) {
 
 INSTANTIATE_TEST_SUITE_P(scalar, ForcedIsa, testing::ValuesIn(on(kernels::Isa::scalar)), name_of_case);
 INSTANTIATE_TEST_SUITE_P(avx2, ForcedIsa, testing::ValuesIn(on(kernels::Isa::avx2)), name_of_case);
+INSTANTIATE_TEST_SUITE_P(avx2_vnni, ForcedIsa, testing::ValuesIn(on(kernels::Isa::avx2_vnni)), name_of_case);
 INSTANTIATE_TEST_SUITE_P(avx512, ForcedIsa, testing::ValuesIn(on(kernels::Isa::avx512)), name_of_case);
+INSTANTIATE_TEST_SUITE_P(amx, ForcedIsa, testing::ValuesIn(on(kernels::Isa::amx)), name_of_case);
 
 }  // namespace
 }  // namespace lapidary::test

@@ -34,7 +34,7 @@ TEST(VerifyCommand, ReportsAndPasses) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   for (const char* part :
        {"tokenizer  ok", "past the window", "libtorch, f64", "layer_scalar := 1",
-        "structure: exact, f32 accumulation, kv f32", "shipped mode: exact, a16, f32 accumulation, kv f32",
+        "structure: exact, f32 accumulation, kv f32", "shipped mode: exact, a16, f32 accumulation, kv f16",
         "low terms of activations lost", "PASSED"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
@@ -43,7 +43,8 @@ TEST(VerifyCommand, ReportsAndPasses) {
 
 TEST(VerifyCommand, AModelWithoutATokenizerIsVerifiedOnRandomIds) {
   const Program program;
-  const json::object report = program.json({"verify", folder("gemma4-26b-tiny"), "--json"});
+  const json::object report =
+      program.json({"verify", folder("gemma4-26b-tiny"), "--kv-dtype", "f32", "--json"});
   EXPECT_TRUE(report.at("passed").as_bool());
   EXPECT_TRUE(report.at("tokenizer").as_array().empty());
   EXPECT_TRUE(report.at("shipped").is_null()) << "float weights: the first step says all";
@@ -157,7 +158,7 @@ TEST(VerifyCommand, IntegerActivationsAreACostAndSeeBitsFlip) {
               std::string_view(arithmetic) == "a16" ? "caught" : "not applicable");
   }
   for (const std::vector<std::string>& flags :
-       {std::vector<std::string>{"--full-dtype"}, {"--arithmetic", "f32"}}) {
+       {std::vector<std::string>{"--full-dtype"}, {"--arithmetic", "f32", "--kv-dtype", "f32"}}) {
     std::vector<std::string> command{"verify", gguf("gemma4-e2b-wide-Q4_0"), "--json"};
     command.insert(command.end(), flags.begin(), flags.end());
     EXPECT_TRUE(program.json(command).at("shipped").is_null()) << flags[0];

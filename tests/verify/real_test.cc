@@ -21,7 +21,7 @@ TEST(RealVerify, SmolLM2PassesAndSeesEveryDamage) {
   const json::object report = verify("smollm2-135m-instruct", {"--self-test"});
   EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
   EXPECT_EQ(report.at("structure").at("prompts").as_array().size(), 5u);
-  EXPECT_LT(report.at("shipped").at("all").at("kl_mean").to_number<double>(), 1e-5);
+  EXPECT_LT(report.at("shipped").at("all").at("kl_mean").to_number<double>(), 1e-4);
   int caught = 0;
   for (const json::value& m : report.at("mutations").as_array())
     caught += m.at("outcome").as_string() == "caught";

@@ -101,11 +101,12 @@ TEST_P(VerifyGguf, PassesInItsWeightTypeAndSeesAFlippedBit) {
   Healthy healthy = verify_model(checkpoint);
   for (const PromptResult& result : healthy.results) EXPECT_EQ(result.failure, "");
   for (const Arithmetic arithmetic : {Arithmetic::a16, Arithmetic::a8}) {
-    for (const DType kv : {DType::f32, DType::bf16}) {
+    for (const KvTypes& kv :
+         {KvTypes(DType::f32), KvTypes(DType::f16), KvTypes(DType::bf16), KvTypes(DType::i8)}) {
       const auto results =
           ship(checkpoint.spec, *checkpoint.tensors, healthy, {.kv_dtype = kv, .arithmetic = arithmetic});
       for (const ShippedResult& result : results) {
-        EXPECT_EQ(result.failure, "") << arithmetic_name(arithmetic) << ", kv " << dtype_name(kv);
+        EXPECT_EQ(result.failure, "") << arithmetic_name(arithmetic) << ", kv " << kv_types_name(kv);
         EXPECT_GT(result.logits.scored, 0);
       }
     }
@@ -299,10 +300,14 @@ TEST(VerifyFailure, ANaNIsNamedEvenWhereNothingElseIsJudged) {
 }
 
 TEST(VerifyFailure, EveryLossyModeHasItsBound) {
-  const auto bound = [](DType kv, Arithmetic arithmetic) { return tolerances_of(kv, arithmetic).mean_kl; };
+  const auto bound = [](const KvTypes& kv, Arithmetic arithmetic) {
+    return tolerances_of(kv, arithmetic).mean_kl;
+  };
   EXPECT_EQ(bound(DType::f32, Arithmetic::a16), 1e-4);
   EXPECT_EQ(bound(DType::f32, Arithmetic::a8), 1.5e-2);
   EXPECT_EQ(bound(DType::bf16, Arithmetic::a16), 1e-2 + 1e-4);
+  EXPECT_EQ(bound(DType::f16, Arithmetic::f32), 1e-4);
+  EXPECT_EQ(bound(KvTypes(DType::i8, DType::f32), Arithmetic::f32), 5e-3);
   EXPECT_EQ(tolerances_of(DType::bf16, Arithmetic::a16).hidden, 0) << "stated, not judged";
 }
 
