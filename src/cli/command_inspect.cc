@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/inspect.h"
 #include "cli/model_path.h"
 #include "cli/terminal.h"
