@@ -36,7 +36,9 @@ void add_inspect_command(CLI::App& program, Action& action) {
   command->add_option("MODEL", flags->model, "Model: folder, GGUF file, config.json or name in the cache")
       ->required();
   command->add_flag("--layers", flags->options.every_layer, "One line for every layer");
-  command->add_option("--kv-dtype", flags->options.kv_dtype, "Count KV bytes in f32, f16, bf16 or q8, or apart as in k=q8,v=f16 (default f16)")
+  command
+      ->add_option("--kv-dtype", flags->options.kv_dtype,
+                   "Count KV bytes in f32, f16, bf16 or q8, or apart as in k=q8,v=f16 (default f16)")
       ->check(kv_types());
   command->add_flag("--json", flags->json, "One JSON object");
   command->callback([flags, &action] {

@@ -103,8 +103,8 @@ TEST(RealSmolLM2, ScoresATextToItsGoldenLogProbabilities) {
   // and quick.
   const Program program;
   program.folder().write("text.txt", read_text_file(data_path("gguf/real/constitution.txt")).substr(0, 900));
-  const json::object out =
-      program.json(with_cache({"score", kModel, "text.txt", "--arithmetic", "f32", "--json"}));
+  const json::object out = program.json(
+      with_cache({"score", kModel, "text.txt", "--arithmetic", "f32", "--kv-dtype", "f32", "--json"}));
   EXPECT_EQ(out.at("windows").as_int64(), 1);
   const auto logprobs = json::value_to<std::vector<double>>(out.at("logprobs"));
   ASSERT_GT(logprobs.size(), 150u);

@@ -76,7 +76,7 @@ TEST_P(ScoreDumps, HoldTheGoldenTensorsUnderTheirNames) {
   const Golden golden(data_path("cases/" + name + ".safetensors"));
   const Outcome outcome =
       program.run({"score", data_path("models/" + name).string(), "--ids", ids_text(golden.ints("input_ids")),
-                   "--dump", "out.safetensors", "--chunk", "7", "--json"});
+                   "--dump", "out.safetensors", "--chunk", "7", "--kv-dtype", "f32", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Golden dump(program.folder().path() / "out.safetensors");
   EXPECT_EQ(dump.ints("input_ids"), golden.ints("input_ids"));
@@ -102,7 +102,7 @@ TEST(Score, JsonAddsUp) {
   const Program program;
   const Golden golden(data_path("cases/llama-tiny.safetensors"));
   const json::object out = program.json({"score", data_path("models/llama-tiny").string(), "--ids",
-                                         ids_text(golden.ints("input_ids")), "--json"});
+                                         ids_text(golden.ints("input_ids")), "--kv-dtype", "f32", "--json"});
   const std::vector<float> expected = golden.floats("logprobs");
   const auto logprobs = json::value_to<std::vector<double>>(out.at("logprobs"));
   const double sum = std::accumulate(logprobs.begin(), logprobs.end(), 0.0);
