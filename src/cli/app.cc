@@ -16,7 +16,7 @@ constexpr const char* kDescription =
     "Lapidary runs and examines open language models: Gemma 4, Gemma 3 and Llama-style, on CPUs.";
 
 constexpr const char* kExamples =
-    R"(MODEL is a Hugging Face folder, a GGUF file (the first part of a split set), or a name in the model cache,
+    R"(MODEL is a Hugging Face folder, a GGUF file (the first part of a split set), a file that pack wrote, or a name in the model cache,
 ${LAPIDARY_CACHE:-${XDG_CACHE_HOME:-~/.cache}/lapidary}/models.
 
 Examples:
@@ -28,6 +28,7 @@ Examples:
   lapidary score smollm2-135m-instruct book.txt --json
   lapidary verify smollm2-135m-instruct                     the engine against a float reference
   lapidary convert ~/models/gemma-4-12b out.gguf --type Q4_K_M
+  lapidary pack smollm2-135m-instruct smollm2.lapidary      one file that starts at once
 
 Exit codes: 0 fine, 1 failure, 2 wrong usage, 130 interrupted.)";
 
@@ -115,6 +116,7 @@ int run_program(int argc, const char* const* argv) {
     add_score_command(program, action);
     add_verify_command(program, action);
     add_convert_command(program, action);
+    add_pack_command(program, action);
     return parse_and_run(program, action, argc, argv);
   } catch (const Error& error) {
     report(error.what());

@@ -16,7 +16,9 @@
 #include "cli/text_assets.h"
 #include "cli/verify_prompts.h"
 #include "cli/verify_report.h"
+#include "formats/artifact.h"
 #include "reference/reference.h"
+#include "spec/model_hash.h"
 #include "verify/verify.h"
 
 namespace lapidary {
@@ -34,6 +36,7 @@ Examples:
   lapidary verify smollm2-135m-instruct
   lapidary verify smollm2-135m-instruct --self-test          is every kind of damage seen?
   lapidary verify model-q4.gguf --against model-f32/         what the quantisation costs
+  lapidary verify model.lapidary --against model.gguf        a packed model against the decoded blocks of its source
   lapidary verify gemma3-270m --kv-dtype bf16 --prompts mine.jsonl --json)";
 
 struct VerifyFlags {
@@ -105,6 +108,17 @@ class Verification {
     for_each_tensor(checkpoint_.spec, [&](const TensorInfo&) { ++report_.tensors; });
   }
 
+  // Every byte of a packed model, before anything runs on it.
+  void check_file() {
+    if (checkpoint_.artifact == nullptr) return;
+    const Artifact& file = *checkpoint_.artifact;
+    Progress progress("reading the file");
+    verify_artifact(file, [&](int64_t done, int64_t total) { progress.show(done, total, true); });
+    report_.file = fmt::format("{} sections, {}: each as its checksum says; packed from {} ({})",
+                               file.sections.size(), bytes_text(checkpoint_.file_bytes),
+                               terminal_safe(file.facts.source), terminal_safe(file.facts.source_format));
+  }
+
   // The checks that take a moment. False: no need to go on.
   bool check_text() {
     if (!tokenizer_) return true;
@@ -134,7 +148,8 @@ class Verification {
     report_.engine = fmt::format("{}; {} threads", engine->numeric_mode(), engine->threads());
     report_.reference = fmt::format("libtorch, {}{}", reference_type_name(type),
                                     hold ? "" : ", weights decoded layer by layer");
-    report_.tolerances = other ? Tolerances{} : tolerances_of(kv_dtype(), arithmetic());
+    const bool judged = !other || same_weights(*other);
+    report_.tolerances = judged ? tolerances_of(kv_dtype(), arithmetic()) : Tolerances{};
     verify_prompts(*engine, *reference);
   }
 
@@ -187,13 +202,19 @@ class Verification {
   }
 
   Checkpoint open_other() {
-    Checkpoint other = open_checkpoint(resolve_model(flags_.against, false));
+    Checkpoint other = open_model(flags_.against);
     ensure(other.spec == checkpoint_.spec, ErrorCode::usage,
            "--against {}: another model: its spec differs from that of {} (`lapidary inspect --json` shows "
            "both)",
            other.path.string(), checkpoint_.path.string());
     report_.against = other.path.string();
     return other;
+  }
+
+  // Whether this is a packed model, and `other` what it was packed from: then they may not differ.
+  bool same_weights(const Checkpoint& other) const {
+    return checkpoint_.artifact != nullptr && other.artifact == nullptr &&
+           model_hash(other.spec, *other.tensors) == checkpoint_.artifact->facts.model_hash;
   }
 
   void verify_prompts(Engine& engine, Reference& reference) {
@@ -219,10 +240,11 @@ int verify(const VerifyFlags& flags) {
   ensure(!flags.self_test || flags.against.empty(), ErrorCode::usage,
          "--self-test and --against cannot be given together");
   const double start = now_seconds();
-  Checkpoint checkpoint = open_checkpoint(resolve_model(flags.model, false));
+  Checkpoint checkpoint = open_model(flags.model);
   std::optional<Tokenizer> tokenizer;
   if (has_tokenizer(checkpoint.text)) tokenizer = make_tokenizer(checkpoint.text);
   Verification verification(flags, std::move(checkpoint), std::move(tokenizer));
+  verification.check_file();
   if (verification.check_text()) {
     verification.run_models();
     if (flags.self_test) verification.self_test();
@@ -245,7 +267,8 @@ void add_verify_command(CLI::App& program, Action& action) {
   auto flags = std::make_shared<VerifyFlags>();
   flags->engine.keep_behind = kRunKeepBehind;
   command->footer(kVerifyExamples);
-  command->add_option("MODEL", flags->model, "Model: folder, GGUF file or name in the cache")->required();
+  command->add_option("MODEL", flags->model, "Model: folder, GGUF or packed file, or name in the cache")
+      ->required();
   command->add_option("--prompts", flags->prompts, "Prompts to use in place of the built-in ones")
       ->check(CLI::ExistingFile);
   command->add_option("-n,--decode", flags->decode, "Tokens decoded after each prompt (default 32)")

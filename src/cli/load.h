@@ -21,7 +21,8 @@ struct EngineFlags {
   int64_t chunk = 64;
   int64_t context = 0;
   std::string kv_dtype = "f32", arithmetic = "f32";
-  int64_t keep_behind = 0;  // a flag of commands that go back in a text
+  std::string weights = "map";  // of a packed model: map or copy
+  int64_t keep_behind = 0;      // a flag of commands that go back in a text
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 
@@ -35,6 +36,11 @@ struct LoadTimes {
   double engine_seconds = 0;  // packing of the weights
   double state_seconds = 0;   // reading saved states, the check of the model included
 };
+
+// MODEL as given on the command line, opened. Weights of a packed model can be read as plain numbers too.
+Checkpoint open_model(const std::string& model, bool config_alone = false);
+// Error(usage) for a packed model where `command` needs the numbers that the packed ones came from.
+void refuse_packed(const Checkpoint& checkpoint, std::string_view command);
 
 struct TextModel {
   Checkpoint checkpoint;

@@ -187,6 +187,7 @@ std::string verify_text(const VerifyReport& report, const Style& style) {
       fmt::format("model      {} ({}; {})\nengine     {}\nreference  {}{}\n", terminal_safe(report.model),
                   report.format, report.dtypes, report.engine, report.reference,
                   report.against.empty() ? "" : ", weights of " + report.against);
+  if (!report.file.empty()) out += fmt::format("file       ok      {}\n", report.file);
   out += report.tokenizer.empty() ? "tokenizer  none: nothing to check\n"
                                   : checks_text(report.tokenizer, "tokenizer", style);
   out += checks_text(report.template_checks, "template", style);
@@ -238,6 +239,7 @@ json::object verify_json(const VerifyReport& report) {
           {"reference", report.reference},
           {"against", utf8_lossy(report.against)},
           {"tolerances", {{"hidden", t.hidden}, {"kv", t.kv}, {"logits", t.logits}, {"mean_kl", t.mean_kl}}},
+          {"file", report.file},
           {"tokenizer", checks_json(report.tokenizer)},
           {"template", checks_json(report.template_checks)},
           {"tensors", report.tensors},

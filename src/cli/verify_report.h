@@ -17,6 +17,7 @@ struct VerifyReport {
   std::string engine, reference;      // numeric modes
   std::string against;                // the model that the reference read, when it is another one
   Tolerances tolerances;
+  std::string file;                       // of a packed model: what its checksums said
   std::vector<TokenizerCheck> tokenizer;  // empty: the model has none
   std::vector<TokenizerCheck> template_checks;
   int64_t tensors = 0, skipped_tensors = 0;
