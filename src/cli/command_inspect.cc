@@ -6,7 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/inspect.h"
-#include "cli/model_path.h"
+#include "cli/load.h"
 #include "cli/terminal.h"
 
 namespace lapidary {

@@ -1,5 +1,6 @@
 #include "engine/pack.h"
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <optional>
@@ -11,19 +12,27 @@
 namespace lapidary {
 namespace {
 
+// In pieces of some megabytes, after each of which its source may leave memory.
 void pack_panel_set(const TensorView& weight, const Panels& plan, const std::string& name, Team& team,
-                    std::byte* out) {
-  std::optional<kernels::BadWeight> bad;
-  std::mutex mutex;
-  team.parallel_for(plan.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
-    if (auto found = kernels::pack_panels(weight, plan, begin, end, out)) {
-      const std::lock_guard lock(mutex);
-      if (!bad || found->row < bad->row) bad = found;  // the first one, whoever found it
-    }
-  });
-  if (bad)
-    fail(ErrorCode::data, "tensor {}: weight at row {}, column {} is not a finite number", name, bad->row,
-         bad->column);
+                    std::byte* out, FunctionRef<void()> packed_a_piece) {
+  constexpr size_t kPieceBytes = size_t{16} << 20;
+  const size_t panel_bytes = std::max<size_t>(1, weight.bytes.size() / static_cast<size_t>(plan.n_panels()));
+  const auto piece = static_cast<int64_t>(std::max<size_t>(1, kPieceBytes / panel_bytes));
+  for (int64_t first = 0; first < plan.n_panels(); first += piece) {
+    std::optional<kernels::BadWeight> bad;
+    std::mutex mutex;
+    const int64_t n = std::min(piece, plan.n_panels() - first);
+    team.parallel_for(n, 1, [&](int64_t begin, int64_t end, int) {
+      if (auto found = kernels::pack_panels(weight, plan, first + begin, first + end, out)) {
+        const std::lock_guard lock(mutex);
+        if (!bad || found->row < bad->row) bad = found;  // the first one, whoever found it
+      }
+    });
+    if (bad)
+      fail(ErrorCode::data, "tensor {}: weight at row {}, column {} is not a finite number", name, bad->row,
+           bad->column);
+    packed_a_piece();
+  }
 }
 
 class ModelPacker {
@@ -67,9 +76,8 @@ class ModelPacker {
     const Slot stored = stored_slot(spec_, info);
     const TensorData data = source_.read(stored);
     check_weight(info, data.view);
-    const Buffer packed =
-        pack_weight(data.view, plan_weight(data.view.dtype, info.shape), slot_name(stored), team_);
-    source_.release(stored);
+    const Buffer packed = pack_weight(data.view, plan_weight(data.view.dtype, info.shape), slot_name(stored),
+                                      team_, [&] { source_.release(stored); });
     sink_.write_packed(info.slot, {data.view.dtype,
                                    info.shape,
                                    kernels::panel_layout(data.view.dtype),
@@ -111,10 +119,10 @@ void place_panels(std::vector<Panels>& plan, const std::byte* bytes) {
 }
 
 Buffer pack_weight(const TensorView& weight, const std::vector<Panels>& plan, const std::string& name,
-                   Team& team) {
+                   Team& team, FunctionRef<void()> packed_a_piece) {
   Buffer buffer(packed_bytes(plan), name.c_str());
   if (weight.shape.size() != 3) {
-    pack_panel_set(weight, plan.front(), name, team, buffer.data());
+    pack_panel_set(weight, plan.front(), name, team, buffer.data(), packed_a_piece);
     return buffer;
   }
   const size_t expert_bytes = weight.bytes.size() / plan.size();
@@ -122,7 +130,8 @@ Buffer pack_weight(const TensorView& weight, const std::vector<Panels>& plan, co
     const TensorView one{weight.dtype,
                          {weight.shape[1], weight.shape[2]},
                          weight.bytes.subspan(e * expert_bytes, expert_bytes)};
-    pack_panel_set(one, plan[e], fmt::format("{}[{}]", name, e), team, buffer.data() + e * plan[e].bytes());
+    pack_panel_set(one, plan[e], fmt::format("{}[{}]", name, e), team, buffer.data() + e * plan[e].bytes(),
+                   packed_a_piece);
   }
   return buffer;
 }

@@ -26,9 +26,10 @@ size_t packed_bytes(const std::vector<Panels>& plan);
 // Gives each panel set its part of `bytes`. REQUIRES: packed_bytes(plan) of them.
 void place_panels(std::vector<Panels>& plan, const std::byte* bytes);
 
-// Error(data) with name (and expert), row and column of the first weight that is not a finite number.
+// Error(data) with name (and expert), row and column of the first weight that is not a finite number. Calls
+// `packed_a_piece` whenever what was read so far is not needed any more.
 Buffer pack_weight(const TensorView& weight, const std::vector<Panels>& plan, const std::string& name,
-                   Team& team);
+                   Team& team, FunctionRef<void()> packed_a_piece);
 
 // The panel sets of a weight that was packed before, in its bytes. Error(unsupported) when the kernels of
 // this program want another layout, Error(data) on another shape or size than that of `info`; both name it.

@@ -107,8 +107,7 @@ class Loader {
     const Slot stored = stored_slot(spec_, info);
     const TensorData data = read(info);
     to = plan_weight(data.view.dtype, data.view.shape);
-    hold(pack_weight(data.view, to, slot_name(stored), team_), to);
-    source_.release(stored);
+    hold(pack_weight(data.view, to, slot_name(stored), team_, [&] { source_.release(stored); }), to);
   }
 
   void put(const TensorInfo& info, std::vector<float>& to) {

@@ -80,9 +80,9 @@ void forget_pages(std::span<const std::byte> bytes) {
   if (file == starts.begin()) return;
   --file;
   if (begin + bytes.size() > file->first + file->second) return;  // elsewhere: dropping it would lose data
-  // Outwards to whole windows: a look at a byte maps the pages around it too, and what the neighbours lose
-  // comes back when they are read.
-  constexpr uintptr_t kWindow = uintptr_t{64} << 10;
+  // Outwards to whole windows: a look at a byte maps the pages around it too (up to the largest folio), and
+  // what the neighbours lose comes back when they are read.
+  constexpr uintptr_t kWindow = uintptr_t{2} << 20;
   const uintptr_t first = std::max(file->first, begin / kWindow * kWindow),
                   last = (begin + bytes.size() + kWindow - 1) / kWindow * kWindow;
   const uintptr_t end = std::min(file->first + file->second, last);

@@ -45,9 +45,9 @@ std::vector<std::byte> known_weight(DType dtype) {
 }
 
 std::string name_layout(DType dtype) {
+  Panels panels = plan_panels({dtype, {kRows, kColumns}, {}});  // refuses what is never packed
   const std::vector<std::byte> bytes = known_weight(dtype);
   const TensorView weight{dtype, {kRows, kColumns}, bytes};
-  Panels panels = plan_panels(weight);
   std::vector<std::byte> packed(panels.bytes());
   ensure(!pack_panels(weight, panels, 0, panels.n_panels(), packed.data()), ErrorCode::internal,
          "the known weight of {} holds no number", dtype_name(dtype));
