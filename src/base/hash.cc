@@ -39,6 +39,18 @@ std::string hash_text(const Hash128& hash) {
   return text;
 }
 
+std::optional<Hash128> hash_from_text(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  Hash128 hash;
+  if (text.size() != 2 * hash.bytes.size()) return {};
+  for (size_t i = 0; i < text.size(); ++i) {
+    const size_t digit = kDigits.find(text[i]);
+    if (digit == std::string_view::npos) return {};
+    hash.bytes[i / 2] = static_cast<uint8_t>(hash.bytes[i / 2] << 4 | digit);
+  }
+  return hash;
+}
+
 Hash128 hash128(std::span<const std::byte> bytes) {
   return canonical(XXH3_128bits(bytes.data(), bytes.size()));
 }

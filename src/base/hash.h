@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,7 +18,8 @@ struct Hash128 {
   bool operator==(const Hash128&) const = default;
 };
 
-std::string hash_text(const Hash128& hash);  // 32 hexadecimal digits
+std::string hash_text(const Hash128& hash);                    // 32 hexadecimal digits
+std::optional<Hash128> hash_from_text(std::string_view text);  // nothing when it is no such text
 Hash128 hash128(std::span<const std::byte> bytes);
 
 // The same in pieces.

@@ -16,7 +16,7 @@ constexpr const char* kDescription =
     "Lapidary runs and examines open language models: Gemma 4, Gemma 3 and Llama-style, on CPUs.";
 
 constexpr const char* kExamples =
-    R"(MODEL is a Hugging Face folder, a GGUF file (the first part of a split set), or a name in the model cache,
+    R"(MODEL is a Hugging Face folder, a GGUF file (the first part of a split set), a file that pack wrote, or a name in the model cache,
 ${LAPIDARY_CACHE:-${XDG_CACHE_HOME:-~/.cache}/lapidary}/models.
 
 Examples:
@@ -29,6 +29,7 @@ Examples:
   lapidary verify smollm2-135m-instruct                     the engine against a float reference
   lapidary convert ~/models/gemma-4-12b out.gguf --type Q4_K_M
   lapidary bench smollm2-135m-instruct -p 512 -n 64         tokens per second, beside what the machine can do
+  lapidary pack smollm2-135m-instruct smollm2.lapidary      one file that starts at once
 
 Exit codes: 0 fine, 1 failure, 2 wrong usage, 130 interrupted.)";
 
@@ -117,6 +118,7 @@ int run_program(int argc, const char* const* argv) {
     add_verify_command(program, action);
     add_convert_command(program, action);
     add_bench_command(program, action);
+    add_pack_command(program, action);
     return parse_and_run(program, action, argc, argv);
   } catch (const Error& error) {
     report(error.what());

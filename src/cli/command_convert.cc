@@ -111,7 +111,8 @@ int run_convert(const ConvertFlags& flags) {
          "--shard-size is for model folders; a GGUF file is one file");
   const int64_t shard_bytes = flags.shard_size.empty() ? 0 : size_of(flags.shard_size);
   const std::optional<std::string> replaced = target_note(flags, options.format);
-  const Checkpoint source = open_checkpoint(resolve_model(flags.model, false));
+  const Checkpoint source = open_model(flags.model);
+  refuse_packed(source, "convert");
   const ConvertPlan plan = plan_conversion(source, options);
   TextConversion text = convert_text(source, options.format);
   ConvertReport report;

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/inspect.h"
-#include "cli/model_path.h"
+#include "cli/load.h"
 #include "cli/terminal.h"
 
 namespace lapidary {
@@ -33,7 +33,9 @@ void add_inspect_command(CLI::App& program, Action& action) {
   CLI::App* command = program.add_subcommand("inspect", "Show a model's layers, parameters and KV bytes");
   auto flags = std::make_shared<Flags>();
   command->footer(kInspectExamples);
-  command->add_option("MODEL", flags->model, "Model: folder, GGUF file, config.json or name in the cache")
+  command
+      ->add_option("MODEL", flags->model,
+                   "Model: folder, GGUF or packed file, config.json or name in the cache")
       ->required();
   command->add_flag("--layers", flags->options.every_layer, "One line for every layer");
   command
@@ -43,7 +45,7 @@ void add_inspect_command(CLI::App& program, Action& action) {
   command->add_flag("--json", flags->json, "One JSON object");
   command->callback([flags, &action] {
     action = [flags] {
-      const Checkpoint checkpoint = open_checkpoint(resolve_model(flags->model, true));
+      const Checkpoint checkpoint = open_model(flags->model, true);
       if (flags->json) {
         write_out(boost::json::serialize(inspect_json(checkpoint, flags->options)) + "\n");
       } else {

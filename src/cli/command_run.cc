@@ -149,7 +149,8 @@ int run(const RunFlags& flags) {
 }
 
 void add_text_flags(CLI::App& command, RunFlags& flags) {
-  command.add_option("MODEL", flags.model, "Model: folder, GGUF file or name in the cache")->required();
+  command.add_option("MODEL", flags.model, "Model: folder, GGUF or packed file, or name in the cache")
+      ->required();
   command.add_option("PROMPT", flags.prompt, "Text for the model; - reads standard input");
   command.add_flag("--raw", flags.raw, "Complete the text as it stands, without the chat template");
   command.add_option("--system", flags.chat.system, "System message of the chat");

@@ -184,7 +184,7 @@ std::unique_ptr<ScoreExecutor> make_executor(const ScoreFlags& flags, const Chec
 
 int score(const ScoreFlags& flags) {
   ensure(!flags.file || !flags.ids, ErrorCode::usage, "FILE and --ids cannot be given together");
-  const Checkpoint checkpoint = open_checkpoint(resolve_model(flags.model, false));
+  const Checkpoint checkpoint = open_model(flags.model);
   const std::optional<Tokenizer> tokenizer = tokenizer_of(flags, checkpoint);
   const ScoreInput input = read_input(flags, checkpoint, tokenizer);
   const std::vector<ScoreWindow> windows = windows_of(flags, checkpoint, input);
@@ -214,7 +214,8 @@ void add_score_command(CLI::App& program, Action& action) {
   CLI::App* command = program.add_subcommand("score", "Log-probabilities and perplexity of a text");
   auto flags = std::make_shared<ScoreFlags>();
   command->footer(kScoreExamples);
-  command->add_option("MODEL", flags->model, "Model: folder, GGUF file or name in the cache")->required();
+  command->add_option("MODEL", flags->model, "Model: folder, GGUF or packed file, or name in the cache")
+      ->required();
   command->add_option("FILE", flags->file, "Text file; - or nothing reads standard input");
   command->add_option("--ids", flags->ids, "Token ids 1,2,3 or a .json file with them, in place of text");
   command->add_option("--window", flags->window, "Positions of one pass (default: the context)")

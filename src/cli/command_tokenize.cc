@@ -87,7 +87,8 @@ void add_tokenize_command(CLI::App& program, Action& action) {
   CLI::App* command = program.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
   auto flags = std::make_shared<TokenizeFlags>();
   command->footer(kTokenizeExamples);
-  command->add_option("MODEL", flags->model, "Model: folder, GGUF file or name in the cache")->required();
+  command->add_option("MODEL", flags->model, "Model: folder, GGUF or packed file, or name in the cache")
+      ->required();
   command->add_option("TEXT", flags->text, "Text, or ids with --decode; - or nothing reads standard input");
   command->add_flag("--pieces", flags->pieces,
                     "One token a line, with its text in quotes, bytes that are no characters escaped");

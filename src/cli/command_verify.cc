@@ -16,7 +16,9 @@
 #include "cli/text_assets.h"
 #include "cli/verify_prompts.h"
 #include "cli/verify_report.h"
+#include "formats/artifact.h"
 #include "reference/reference.h"
+#include "spec/model_hash.h"
 #include "verify/verify.h"
 
 namespace lapidary {
@@ -36,6 +38,7 @@ Examples:
   lapidary verify smollm2-135m-instruct --self-test          is every kind of damage seen?
   lapidary verify smollm2-135m-instruct --arithmetic a8      what eight bits of activations cost
   lapidary verify model-q4.gguf --against model-f32/         what the quantisation costs
+  lapidary verify model.lapidary --against model.gguf        a packed model against the decoded blocks of its source
   lapidary verify gemma3-270m --kv-dtype bf16 --prompts mine.jsonl --json)";
 
 struct VerifyFlags {
@@ -107,6 +110,17 @@ class Verification {
     for_each_tensor(checkpoint_.spec, [&](const TensorInfo&) { ++report_.tensors; });
   }
 
+  // Every byte of a packed model, before anything runs on it.
+  void check_file() {
+    if (checkpoint_.artifact == nullptr) return;
+    const Artifact& file = *checkpoint_.artifact;
+    Progress progress("reading the file");
+    verify_artifact(file, [&](int64_t done, int64_t total) { progress.show(done, total, true); });
+    report_.file = fmt::format("{} sections, {}: each as its checksum says; packed from {} ({})",
+                               file.sections.size(), bytes_text(checkpoint_.file_bytes),
+                               terminal_safe(file.facts.source), terminal_safe(file.facts.source_format));
+  }
+
   // The checks that take a moment. False: no need to go on.
   bool check_text() {
     if (!tokenizer_) return true;
@@ -123,6 +137,7 @@ class Verification {
     std::optional<Checkpoint> other;
     if (!flags_.against.empty()) other = open_other();
     ensure(why_no_reference().empty(), ErrorCode::unsupported, "{}", why_no_reference());
+    judged_ = !other || same_weights(*other);
     judge_structure(other ? *other : checkpoint_);
     if (!report_.passed()) {
       report_.shipped_note = "not judged: what a mode costs a wrong engine says nothing";
@@ -166,7 +181,7 @@ class Verification {
     report_.structure_engine = engine_text(*engine);
     report_.reference = fmt::format("libtorch, {}{}", reference_type_name(type),
                                     hold ? "" : ", weights decoded layer by layer");
-    if (report_.against.empty()) report_.structure_tolerances = strict_tolerances();
+    if (judged_) report_.structure_tolerances = strict_tolerances();
     Progress progress("verifying");
     for (const VerifyPrompt& prompt : prompts_) {
       show(progress, report_.prompts.size());
@@ -193,7 +208,7 @@ class Verification {
     LoadTimes times;
     const std::unique_ptr<Engine> engine = load_engine(checkpoint_, flags, times);
     report_.shipped_engine = engine_text(*engine);
-    if (report_.against.empty()) {
+    if (judged_) {
       report_.shipped_tolerances =
           tolerances_of(engine_options(checkpoint_, flags).kv_dtype, engine->arithmetic());
     }
@@ -238,7 +253,7 @@ class Verification {
   }
 
   Checkpoint open_other() {
-    Checkpoint other = open_checkpoint(resolve_model(flags_.against, false));
+    Checkpoint other = open_model(flags_.against);
     ensure(other.spec == checkpoint_.spec, ErrorCode::usage,
            "--against {}: another model: its spec differs from that of {} (`lapidary inspect --json` shows "
            "both)",
@@ -247,21 +262,29 @@ class Verification {
     return other;
   }
 
+  // Whether this is a packed model, and `other` what it was packed from: then they may not differ.
+  bool same_weights(const Checkpoint& other) const {
+    return checkpoint_.artifact != nullptr && other.artifact == nullptr &&
+           model_hash(other.spec, *other.tensors) == checkpoint_.artifact->facts.model_hash;
+  }
+
   const VerifyFlags& flags_;
   Checkpoint checkpoint_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<VerifyPrompt> prompts_;
   VerifyReport report_;
+  bool judged_ = true;  // the reference reads the weights that the engine has
 };
 
 int verify(const VerifyFlags& flags) {
   ensure(!flags.self_test || flags.against.empty(), ErrorCode::usage,
          "--self-test and --against cannot be given together");
   const double start = now_seconds();
-  Checkpoint checkpoint = open_checkpoint(resolve_model(flags.model, false));
+  Checkpoint checkpoint = open_model(flags.model);
   std::optional<Tokenizer> tokenizer;
   if (has_tokenizer(checkpoint.text)) tokenizer = make_tokenizer(checkpoint.text);
   Verification verification(flags, std::move(checkpoint), std::move(tokenizer));
+  verification.check_file();
   if (verification.check_text()) {
     verification.run_models();
     if (flags.self_test) verification.self_test();
@@ -284,7 +307,8 @@ void add_verify_command(CLI::App& program, Action& action) {
   auto flags = std::make_shared<VerifyFlags>();
   flags->engine.keep_behind = kRunKeepBehind;
   command->footer(kVerifyExamples);
-  command->add_option("MODEL", flags->model, "Model: folder, GGUF file or name in the cache")->required();
+  command->add_option("MODEL", flags->model, "Model: folder, GGUF or packed file, or name in the cache")
+      ->required();
   command->add_option("--prompts", flags->prompts, "Prompts to use in place of the built-in ones")
       ->check(CLI::ExistingFile);
   command->add_option("-n,--decode", flags->decode, "Tokens decoded after each prompt (default 32)")

@@ -15,6 +15,7 @@ void add_score_command(CLI::App& program, Action& action);
 void add_verify_command(CLI::App& program, Action& action);
 void add_convert_command(CLI::App& program, Action& action);
 void add_bench_command(CLI::App& program, Action& action);
+void add_pack_command(CLI::App& program, Action& action);
 
 // Exit codes of the program.
 inline constexpr int kExitOk = 0, kExitFailure = 1, kExitUsage = 2, kExitInterrupted = 130;

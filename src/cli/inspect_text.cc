@@ -6,6 +6,7 @@
 #include "cli/inspect.h"
 #include "cli/numbers.h"
 #include "cli/table.h"
+#include "formats/artifact.h"
 #include "spec/footprint.h"
 
 namespace lapidary {
@@ -168,6 +169,9 @@ std::string inspect_text(const Checkpoint& checkpoint, const InspectOptions& opt
   const ModelSpec& spec = checkpoint.spec;
   std::string out =
       fmt::format("{}  {}, {}\n", style.bold(checkpoint.path.string()), checkpoint.family, checkpoint.format);
+  if (checkpoint.artifact != nullptr)
+    out += fmt::format("  packed from {} ({})\n", terminal_safe(checkpoint.artifact->facts.source),
+                       terminal_safe(checkpoint.artifact->facts.source_format));
   out += fmt::format("  {} layers, width {}, vocabulary {}, {} positions, {} head{}{}\n", spec.n_layers(),
                      grouped(spec.d_model), grouped(spec.vocab_size), grouped(spec.max_position),
                      spec.tied_head ? "tied" : "untied",

@@ -4,10 +4,13 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/quote.h"
 #include "cli/flags.h"
 #include "cli/model_path.h"
 #include "cli/terminal.h"
 #include "cli/text_assets.h"
+#include "engine/plain_weights.h"
+#include "formats/artifact.h"
 
 namespace lapidary {
 
@@ -51,6 +54,12 @@ void add_mode_flags(CLI::App& command, EngineFlags& flags) {
               arithmetic_name(kDefaultArithmetic)))
       ->check(CLI::IsMember({"f32", "a16", "a8"}))
       ->group(group);
+  command
+      .add_option("--weights", flags.weights,
+                  "Weights of a packed model: used in the mapped file, which starts at once (map), or copied "
+                  "to huge pages, which are read faster (copy) (default map)")
+      ->check(CLI::IsMember({"map", "copy"}))
+      ->group(group);
 }
 
 int64_t context_of(const Checkpoint& checkpoint, const EngineFlags& flags) {
@@ -60,9 +69,22 @@ int64_t context_of(const Checkpoint& checkpoint, const EngineFlags& flags) {
   return flags.context == 0 ? made_for : flags.context;
 }
 
+Checkpoint open_model(const std::string& model, bool config_alone) {
+  Checkpoint checkpoint = open_checkpoint(resolve_model(model, config_alone));
+  if (checkpoint.artifact != nullptr) checkpoint.tensors = with_plain_weights(checkpoint.tensors);
+  return checkpoint;
+}
+
+void refuse_packed(const Checkpoint& checkpoint, std::string_view command) {
+  ensure(checkpoint.artifact == nullptr, ErrorCode::usage,
+         "{}: a packed model cannot be the source of {}; take the model that it was packed from, {}",
+         checkpoint.path.string(), command,
+         checkpoint.artifact ? lapidary::quoted(checkpoint.artifact->facts.source) : std::string());
+}
+
 TextModel open_text_model(const std::string& model) {
   const double start = now_seconds();
-  Checkpoint checkpoint = open_checkpoint(resolve_model(model, false));
+  Checkpoint checkpoint = open_model(model);
   const double opened = now_seconds();
   Tokenizer tokenizer = make_tokenizer(checkpoint.text);
   const LoadTimes times{opened - start, now_seconds() - opened, 0, 0};
@@ -79,6 +101,7 @@ EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& fl
   options.kv_dtype = kv_types_from_name(flags.kv_dtype, "--kv-dtype");
   options.keep_behind = flags.keep_behind;
   options.arithmetic = arithmetic_from_name(flags.arithmetic);
+  options.copy_packed = flags.weights == "copy";
   return options;
 }
 

@@ -22,8 +22,9 @@ struct EngineFlags {
   int64_t chunk = 256;
   int64_t context = 0;
   std::string kv_dtype = "f16", arithmetic{arithmetic_name(kDefaultArithmetic)};
-  int64_t keep_behind = 0;  // a flag of commands that go back in a text
-  int64_t sequences = 1;    // no flag: how many the command keeps at once
+  std::string weights = "map";  // of a packed model: map or copy
+  int64_t keep_behind = 0;      // a flag of commands that go back in a text
+  int64_t sequences = 1;        // no flag: how many the command keeps at once
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 void add_mode_flags(CLI::App& command, EngineFlags& flags);  // of these, what changes the numbers
@@ -38,6 +39,11 @@ struct LoadTimes {
   double engine_seconds = 0;  // packing of the weights
   double state_seconds = 0;   // reading saved states, the check of the model included
 };
+
+// MODEL as given on the command line, opened. Weights of a packed model can be read as plain numbers too.
+Checkpoint open_model(const std::string& model, bool config_alone = false);
+// Error(usage) for a packed model where `command` needs the numbers that the packed ones came from.
+void refuse_packed(const Checkpoint& checkpoint, std::string_view command);
 
 struct TextModel {
   Checkpoint checkpoint;

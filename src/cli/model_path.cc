@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/quote.h"
 #include "cli/suggest.h"
+#include "formats/artifact.h"
 #include "formats/paths.h"
 
 namespace lapidary {
@@ -40,6 +41,10 @@ std::vector<fs::path> gguf_models_in(const fs::path& folder) {
     if (split_number(entry.filename().string()) <= 1) found.push_back(entry);
   }
   return found;
+}
+
+bool is_packed(const fs::path& path) {
+  return path.extension() == kArtifactExtension;
 }
 
 bool is_model_folder(const fs::path& folder) {
@@ -91,6 +96,7 @@ fs::path resolve_existing(const fs::path& path, bool config_alone) {
            lapidary::quoted(path.string()), part);
     return path;
   }
+  if (is_packed(path)) return path;
   if (path.extension() == ".json" && config_alone) return path;
   ensure(path.extension() != ".safetensors", ErrorCode::usage,
          "{} is a weight file; name the folder that holds it and its config.json",
@@ -98,8 +104,8 @@ fs::path resolve_existing(const fs::path& path, bool config_alone) {
   ensure(path.extension() != ".json", ErrorCode::usage,
          "{} is a configuration without weights; only inspect can do with that",
          lapidary::quoted(path.string()));
-  fail(ErrorCode::usage, "{} is no model: expected a Hugging Face folder, a .gguf file{}",
-       lapidary::quoted(path.string()), config_alone ? ", a config.json" : "");
+  fail(ErrorCode::usage, "{} is no model: expected a Hugging Face folder, a .gguf file, a {} file{}",
+       lapidary::quoted(path.string()), kArtifactExtension, config_alone ? ", a config.json" : "");
 }
 
 [[noreturn]] void fail_unknown(const std::string& model, const fs::path& cache) {
@@ -132,7 +138,8 @@ std::vector<std::string> cached_models(const fs::path& cache) {
     const fs::path& path = entry.path();
     if (entry.is_directory(ignored)) {
       if (seems_model_folder(path)) names.insert(path.filename().string());
-    } else if (path.extension() == ".gguf" && split_number(path.filename().string()) <= 1) {
+    } else if (is_packed(path) ||
+               (path.extension() == ".gguf" && split_number(path.filename().string()) <= 1)) {
       names.insert(path.stem().string());
     }
   }
@@ -146,7 +153,8 @@ fs::path resolve_model(const std::string& model, bool config_alone) {
   if (path.has_parent_path()) {
     fail(ErrorCode::not_found, "no such file or folder: {}", lapidary::quoted(model));
   }
-  for (const fs::path& candidate : {cache / model, cache / (model + ".gguf")}) {
+  const std::string packed = model + std::string(kArtifactExtension);
+  for (const fs::path& candidate : {cache / model, cache / (model + ".gguf"), cache / packed}) {
     if (is_there(candidate)) return resolve_existing(candidate, config_alone);
   }
   fail_unknown(model, cache);

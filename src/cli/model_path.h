@@ -14,10 +14,10 @@ std::filesystem::path state_folder();
 // Names in the cache that resolve_model() accepts, sorted.
 std::vector<std::string> cached_models(const std::filesystem::path& cache);
 
-// An HF folder, a GGUF file (the first of a split set too), a folder with exactly one model in GGUF, or a
-// name in the cache. `config_alone`: a config.json, or a folder with nothing but that, will do (inspect).
-// Error(not_found): nothing there; names what the cache holds and how to fetch. Error(usage): there, but no
-// model.
+// An HF folder, a GGUF file (the first of a split set too), a packed model, a folder with exactly one model
+// in GGUF, or a name in the cache, where a GGUF file goes before a packed model of the same name.
+// `config_alone`: a config.json, or a folder with nothing but that, will do (inspect). Error(not_found):
+// nothing there; names what the cache holds and how to fetch. Error(usage): there, but no model.
 std::filesystem::path resolve_model(const std::string& model, bool config_alone);
 
 }  // namespace lapidary

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "formats/artifact.h"
 #include "spec/json_fields.h"
 #include "spec/model_hash.h"
 
@@ -14,6 +15,7 @@ namespace json = boost::json;
 
 const Hash128& hash_of(Runner& runner) {
   const Checkpoint& checkpoint = runner.model.checkpoint;
+  if (checkpoint.artifact != nullptr) return checkpoint.artifact->facts.model_hash;
   if (!runner.model_hash) runner.model_hash = model_hash(checkpoint.spec, *checkpoint.tensors);
   return *runner.model_hash;
 }

@@ -1,10 +1,11 @@
 #include "cli/stats.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <boost/json.hpp>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 
 #include "cli/numbers.h"
 #include "cli/table.h"
@@ -34,10 +35,13 @@ double touched_share(const ModelSpec& spec, int64_t rows) {
 
 }  // namespace
 
+// getrusage() would count what the parent had before this program took its place.
 int64_t peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;  // Linux counts in KiB
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;  // in kB
+  }
+  return 0;
 }
 
 int64_t weight_bytes_per_step(const Engine& engine, int64_t rows) {
@@ -86,7 +90,8 @@ std::string stats_table(const RunStats& stats, const Style& style) {
   const EngineStats& engine = stats.engine;
   TextTable bytes({{"bytes", Align::left}, {"", Align::right}, {"", Align::left}});
   bytes.add({"weights, packed", bytes_text(engine.weight_bytes),
-             fmt::format("{} read per token", bytes_text(stats.weight_bytes_per_token))});
+             fmt::format("{} read per token{}", bytes_text(stats.weight_bytes_per_token),
+                         engine.weight_bytes_in_file > 0 ? ", in the mapped file" : "")});
   bytes.add({"tables, mapped", bytes_text(engine.mapped_bytes), "one row read per token"});
   bytes.add({"KV cache in use", bytes_text(engine.kv_bytes_in_use),
              fmt::format("{} reserved as address space", bytes_text(engine.kv_bytes_reserved))});
@@ -115,6 +120,7 @@ boost::json::object timings_json(const RunStats& stats) {
 
 boost::json::object memory_json(const RunStats& stats) {
   return {{"weight_bytes", stats.engine.weight_bytes},
+          {"weight_bytes_in_file", stats.engine.weight_bytes_in_file},
           {"weight_bytes_per_token", stats.weight_bytes_per_token},
           {"mapped_bytes", stats.engine.mapped_bytes},
           {"kv_bytes_in_use", stats.engine.kv_bytes_in_use},

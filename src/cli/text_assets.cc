@@ -50,7 +50,11 @@ Tokenizer make_tokenizer(const TextAssets& text) {
   if (text.gguf != nullptr) {
     ensure(has_gguf_vocabulary(*text.gguf), ErrorCode::not_found,
            "{}: this model has no tokenizer; only commands that take token ids can use it", text.gguf->name);
-    return Tokenizer::from_gguf(gguf_vocabulary(*text.gguf));
+    GgufVocabulary vocabulary = gguf_vocabulary(*text.gguf);
+    const size_t merges = text.merge_ids.size() / sizeof(MergeIds);
+    if (merges > 0)
+      vocabulary.known_merges = {reinterpret_cast<const MergeIds*>(text.merge_ids.data()), merges};
+    return Tokenizer::from_gguf(vocabulary);
   }
   ensure(!text.tokenizer_json.empty(), ErrorCode::not_found,
          "this model has no tokenizer.json; only commands that take token ids can use it");

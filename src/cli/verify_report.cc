@@ -292,6 +292,7 @@ std::string verify_text(const VerifyReport& report, const Style& style) {
   std::string out = fmt::format("model      {} ({}; {})\nreference  {}{}\n", terminal_safe(report.model),
                                 report.format, report.dtypes, report.reference,
                                 report.against.empty() ? "" : ", weights of " + report.against);
+  if (!report.file.empty()) out += fmt::format("file       ok      {}\n", report.file);
   out += report.tokenizer.empty() ? "tokenizer  none: nothing to check\n"
                                   : checks_text(report.tokenizer, "tokenizer", style);
   out += checks_text(report.template_checks, "template", style);
@@ -348,6 +349,7 @@ json::object verify_json(const VerifyReport& report) {
           {"dtypes", report.dtypes},
           {"reference", report.reference},
           {"against", utf8_lossy(report.against)},
+          {"file", report.file},
           {"tokenizer", checks_json(report.tokenizer)},
           {"template", checks_json(report.template_checks)},
           {"tensors", report.tensors},

@@ -20,6 +20,7 @@ struct VerifyReport {
   std::string structure_engine, shipped_engine;
   std::string shipped_note;  // without a shipped engine: why there was no second step
   Tolerances structure_tolerances, shipped_tolerances;
+  std::string file;                       // of a packed model: what its checksums said
   std::vector<TokenizerCheck> tokenizer;  // empty: the model has none
   std::vector<TokenizerCheck> template_checks;
   int64_t tensors = 0, skipped_tensors = 0;

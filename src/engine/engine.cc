@@ -67,7 +67,7 @@ struct Engine::Impl {
         options(settled(spec, o)),
         kernels(kernels::kernels()),
         team(options.threads, options.pin),
-        weights(load_weights(spec, source, team, o.on_load)),
+        weights(load_weights(spec, source, team, {o.copy_packed, o.on_load})),
         cache(spec,
               {options.kv_dtype, options.max_sequences, options.context, options.chunk, options.keep_behind}),
         forward(spec, weights, kernels, team, cache, in_effect(options.arithmetic, weights), options.chunk) {
@@ -216,6 +216,7 @@ EngineStats Engine::stats() const {
   const Impl& i = *impl_;
   return {.load_seconds = i.load_seconds,
           .weight_bytes = i.weights.packed_bytes,
+          .weight_bytes_in_file = i.weights.packed_in_file_bytes,
           .mapped_bytes = i.weights.mapped_bytes,
           .kv_bytes_in_use = i.cache.bytes_in_use(),
           .kv_bytes_reserved = i.cache.bytes_reserved(),

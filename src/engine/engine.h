@@ -31,7 +31,10 @@ struct EngineOptions {
   // Positions kept behind each window, so that a sequence can be cut back that far (trim). They cost their
   // bytes in every layer with a window; 0 keeps what is left in partly used pages only.
   int64_t keep_behind = 0;
-  FunctionRef<void(int64_t done, int64_t total)>* on_load = nullptr;  // progress of packing, in bytes
+  // Weights that the source holds packed are used where they lie (the pages of a file), or copied first to
+  // memory of huge pages.
+  bool copy_packed = false;
+  FunctionRef<void(int64_t done, int64_t total)>* on_load = nullptr;  // progress of packing, in elements
 };
 
 enum class Want { none, last, all };  // whose logits a feed asks for
@@ -45,10 +48,11 @@ struct Feed {
 // Where the time and the bytes of an engine went.
 struct EngineStats {
   double load_seconds = 0;
-  int64_t weight_bytes = 0;       // packed panels and small tensors, anonymous memory
-  int64_t mapped_bytes = 0;       // tables gathered by row from the file
-  int64_t kv_bytes_in_use = 0;    // pages that hold live positions; a shared page counts once
-  int64_t kv_bytes_reserved = 0;  // address space of the pools
+  int64_t weight_bytes = 0;          // packed panels and small tensors
+  int64_t weight_bytes_in_file = 0;  // of them, those that are used where the source holds them packed
+  int64_t mapped_bytes = 0;          // tables gathered by row from the file
+  int64_t kv_bytes_in_use = 0;       // pages that hold live positions; a shared page counts once
+  int64_t kv_bytes_reserved = 0;     // address space of the pools
   int64_t workspace_bytes = 0;
   int64_t steps = 0, rows = 0;    // forward steps and rows run so far
   int64_t kv_page_copies = 0;     // shared pages that a writer had to copy

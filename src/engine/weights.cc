@@ -1,13 +1,13 @@
 #include "engine/weights.h"
 
-#include <algorithm>
 #include <cmath>
-#include <mutex>
+#include <cstring>
 #include <optional>
 #include <variant>
 
 #include "base/blocks.h"
 #include "base/error.h"
+#include "engine/pack.h"
 
 namespace lapidary {
 namespace {
@@ -59,83 +59,101 @@ Target target_of(const Slot& slot, Weights& w) {
 
 class Loader {
  public:
-  Loader(const ModelSpec& spec, const TensorSource& source, Team& team,
-         FunctionRef<void(int64_t, int64_t)>* progress)
-      : spec_(spec), source_(source), team_(team), progress_(progress) {}
+  Loader(const ModelSpec& spec, const TensorSource& source, Team& team, const LoadOptions& options)
+      : spec_(spec), source_(source), team_(team), options_(options) {}
 
+  // Each source page is let go as soon as it is packed, so that no more than one tensor is there twice. The
+  // head, the largest of all in many models, goes first, while little else is held.
   Weights load() {
     weights_.layers.resize(spec_.layers.size());
-    for_each_tensor(
-        spec_, [&](const TensorInfo& info) { total_ += element_count(info.shape, slot_name(info.slot)); });
-    for_each_tensor(spec_, [&](const TensorInfo& info) { place(info); });
-    if (spec_.tied_head)
-      weights_.head = pack(weights_.token_embedding.table.view, weights_.token_embedding.name);
+    const auto each = [&](FunctionRef<void(const TensorInfo&)> f) {
+      for_each_matrix(spec_, f);
+      for_each_tensor(spec_, [&](const TensorInfo& info) {
+        if (!info.is_matrix()) f(info);
+      });
+    };
+    each([&](const TensorInfo& info) { total_ += element_count(info.shape, slot_name(info.slot)); });
+    each([&](const TensorInfo& info) { place(info); });
     return std::move(weights_);
   }
 
  private:
   void place(const TensorInfo& info) {
-    const std::string name = slot_name(info.slot);
-    TensorData data = source_.read(info.slot);
+    const Target target = target_of(info.slot, weights_);
+    std::visit([&](auto* to) { put(info, *to); }, target);
+    done_ += element_count(info.shape, slot_name(info.slot));
+    if (options_.progress) (*options_.progress)(done_, total_);
+  }
+
+  TensorData read(const TensorInfo& info) const {
+    TensorData data = source_.read(stored_slot(spec_, info));
     check_tensor(info, data.view);
-    std::visit([&](auto* to) { put(std::move(data), name, *to); }, target_of(info.slot, weights_));
-    done_ += element_count(info.shape, name);
-    if (progress_) (*progress_)(done_, total_);
+    return data;
   }
 
-  void put(TensorData data, const std::string& name, GatheredTable& to) {
-    weights_.mapped_bytes += static_cast<int64_t>(data.view.bytes.size());
-    to = {std::move(data), name};
+  void put(const TensorInfo& info, GatheredTable& to) {
+    to = {read(info), slot_name(info.slot)};
+    weights_.mapped_bytes += static_cast<int64_t>(to.table.view.bytes.size());
   }
 
-  void put(TensorData data, const std::string& name, Panels& to) { to = pack(data.view, name); }
-
-  void put(TensorData data, const std::string& name,
-           std::vector<Panels>& to) {  // [E, N, K]: one panel set an expert
-    const TensorView& all = data.view;
-    const int64_t n_experts = all.shape.at(0), rows = all.shape.at(1);
-    const size_t expert_bytes = all.bytes.size() / static_cast<size_t>(n_experts);
-    for (int64_t e = 0; e < n_experts; e++) {
-      const TensorView one{all.dtype,
-                           {rows, all.shape.at(2)},
-                           all.bytes.subspan(static_cast<size_t>(e) * expert_bytes, expert_bytes)};
-      to.push_back(pack(one, fmt::format("{}[{}]", name, e)));
-    }
+  void put(const TensorInfo& info, Panels& to) {
+    std::vector<Panels> panels;
+    put(info, panels);
+    to = panels.front();
   }
 
-  void put(TensorData data, const std::string& name, std::vector<float>& to) {
-    to = to_floats(data.view);
-    for (size_t i = 0; i < to.size(); i++)
-      ensure(std::isfinite(to[i]), ErrorCode::data, "tensor {}: element {} is {}, expected a finite number",
-             name, i, to[i]);
+  void put(const TensorInfo& info, std::vector<Panels>& to) {  // [E, N, K]: one panel set an expert
+    if (!take_packed(info, to)) pack(info, to);
+    weights_.quantised |= to.front().format.quantised();
+  }
+
+  void pack(const TensorInfo& info, std::vector<Panels>& to) {
+    const Slot stored = stored_slot(spec_, info);
+    const TensorData data = read(info);
+    to = plan_weight(data.view.dtype, data.view.shape);
+    hold(pack_weight(data.view, to, slot_name(stored), team_, [&] { source_.release(stored); }), to);
+  }
+
+  void put(const TensorInfo& info, std::vector<float>& to) {
+    to = finite_floats(read(info).view, slot_name(info.slot));
     weights_.packed_bytes += static_cast<int64_t>(to.size() * sizeof(float));
+    source_.release(info.slot);
   }
 
-  Panels pack(const TensorView& view, const std::string& name) {
-    Panels panels = kernels::plan_panels(view);
-    Buffer buffer(panels.bytes(), name.c_str());
-    std::optional<kernels::BadWeight> bad;
-    std::mutex mutex;
-    team_.parallel_for(panels.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
-      if (auto found = kernels::pack_panels(view, panels, begin, end, buffer.data())) {
-        const std::lock_guard lock(mutex);
-        if (!bad || found->row < bad->row) bad = found;  // the first one, whoever found it
-      }
-    });
-    if (bad)
-      fail(ErrorCode::data, "tensor {}: weight at row {}, column {} is not a finite number", name, bad->row,
-           bad->column);
-    panels.data = buffer.data();
-    weights_.quantised |= panels.format.quantised();
+  void hold(Buffer buffer, std::vector<Panels>& panels) {
+    place_panels(panels, buffer.data());
     weights_.packed_bytes += static_cast<int64_t>(buffer.size());
     weights_.buffers.push_back(std::move(buffer));
-    return panels;
+  }
+
+  // What was packed before is used where it lies, or copied to where pages are huge.
+  bool take_packed(const TensorInfo& info, std::vector<Panels>& to) {
+    const std::optional<PackedTensor> packed = source_.packed(info.slot);
+    if (!packed) return false;
+    to = panels_of(*packed, info);
+    if (options_.copy_packed) {
+      hold(copied(packed->bytes, slot_name(info.slot)), to);
+      source_.release(info.slot);
+    } else {
+      weights_.packed_bytes += static_cast<int64_t>(packed->bytes.size());
+      weights_.packed_in_file_bytes += static_cast<int64_t>(packed->bytes.size());
+    }
+    return true;
+  }
+
+  Buffer copied(std::span<const std::byte> bytes, const std::string& name) {
+    constexpr int64_t kPiece = int64_t{1} << 20;  // a thread's share is a few of them
+    Buffer buffer(bytes.size(), name.c_str());
+    team_.parallel_for(static_cast<int64_t>(bytes.size()), kPiece, [&](int64_t begin, int64_t end, int) {
+      std::memcpy(buffer.data() + begin, bytes.data() + begin, static_cast<size_t>(end - begin));
+    });
+    return buffer;
   }
 
   const ModelSpec& spec_;
   const TensorSource& source_;
   Team& team_;
-  FunctionRef<void(int64_t, int64_t)>* progress_;
+  LoadOptions options_;
   int64_t done_ = 0, total_ = 0;  // elements
   Weights weights_;
 };
@@ -150,8 +168,8 @@ void GatheredTable::gather(int64_t index, std::span<float> out) const {
 }
 
 Weights load_weights(const ModelSpec& spec, const TensorSource& source, Team& team,
-                     FunctionRef<void(int64_t, int64_t)>* progress) {
-  return Loader(spec, source, team, progress).load();
+                     const LoadOptions& options) {
+  return Loader(spec, source, team, options).load();
 }
 
 }  // namespace lapidary

@@ -45,13 +45,19 @@ struct Weights {
   std::vector<float> output_norm, ple_norm;
   std::vector<LayerWeights> layers;
   int64_t packed_bytes = 0, mapped_bytes = 0;
-  bool quantised = false;       // some panels are: arithmetics differ in these
-  std::vector<Buffer> buffers;  // owners of the panels
+  bool quantised = false;            // some panels are: arithmetics differ in these
+  int64_t packed_in_file_bytes = 0;  // of the packed bytes, those that lie where the source has them
+  std::vector<Buffer> buffers;       // owners of the other panels
 };
 
-// Reads every tensor of the table, checks shape, dtype rule and finiteness, packs. progress(done, total) in
-// bytes; may be null.
+struct LoadOptions {
+  bool copy_packed = false;  // weights that come packed are copied to memory of huge pages
+  FunctionRef<void(int64_t done, int64_t total)>* progress = nullptr;  // in elements
+};
+
+// Reads every tensor of the table, checks shape, dtype rule and finiteness, packs what the source does not
+// hold packed. The source has to outlive the result.
 Weights load_weights(const ModelSpec& spec, const TensorSource& source, Team& team,
-                     FunctionRef<void(int64_t done, int64_t total)>* progress);
+                     const LoadOptions& options);
 
 }  // namespace lapidary

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/quote.h"
+#include "formats/artifact.h"
 #include "formats/hf_keys.h"
 #include "formats/hf_tensors.h"
 #include "formats/import_hf.h"
@@ -109,10 +110,12 @@ Checkpoint open_config(const fs::path& path) {
   return out;
 }
 
-bool starts_with_gguf_magic(const fs::path& path) {
-  std::array<char, 4> magic{};
+// The first bytes of a file, fewer when it has no more.
+std::string first_bytes(const fs::path& path) {
+  std::array<char, 8> bytes{};
   std::ifstream in(path, std::ios::binary);
-  return in.read(magic.data(), magic.size()) && std::string_view(magic.data(), magic.size()) == "GGUF";
+  in.read(bytes.data(), bytes.size());
+  return {bytes.data(), static_cast<size_t>(in.gcount())};
 }
 
 }  // namespace
@@ -137,16 +140,17 @@ Checkpoint open_hf_folder(const fs::path& folder, const std::string& config_name
 }
 
 Checkpoint open_checkpoint(const fs::path& path) {
-  ensure(is_there(path), ErrorCode::not_found,
-         "{}: expected a model folder, a GGUF file or a config.json, got nothing there", path.string());
+  constexpr std::string_view kKinds = "a model folder, a GGUF file, a packed model or a config.json";
+  ensure(is_there(path), ErrorCode::not_found, "{}: expected {}, got nothing there", path.string(), kKinds);
   if (is_folder(path)) return open_hf_folder(path);
   if (path.extension() == ".json") return open_config(path);
-  if (starts_with_gguf_magic(path)) return open_gguf(path);
+  const std::string magic = first_bytes(path);
+  if (magic.starts_with("GGUF")) return open_gguf(path);
+  if (starts_with_artifact_magic(std::as_bytes(std::span(magic)))) return open_artifact(path);
   ensure(path.extension() != ".safetensors", ErrorCode::usage,
          "{}: expected the folder that holds it (a safetensors file says nothing of its model), got the file",
          path.string());
-  fail(ErrorCode::unsupported, "{}: expected a model folder, a GGUF file or a config.json, got another file",
-       path.string());
+  fail(ErrorCode::unsupported, "{}: expected {}, got another file", path.string(), kKinds);
 }
 
 }  // namespace lapidary

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <mutex>
@@ -79,9 +80,13 @@ void forget_pages(std::span<const std::byte> bytes) {
   if (file == starts.begin()) return;
   --file;
   if (begin + bytes.size() > file->first + file->second) return;  // elsewhere: dropping it would lose data
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const uintptr_t first = (begin + page - 1) / page * page, last = (begin + bytes.size()) / page * page;
-  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  // Outwards to whole windows: a look at a byte maps the pages around it too (up to the largest folio), and
+  // what the neighbours lose comes back when they are read.
+  constexpr uintptr_t kWindow = uintptr_t{2} << 20;
+  const uintptr_t first = std::max(file->first, begin / kWindow * kWindow),
+                  last = (begin + bytes.size() + kWindow - 1) / kWindow * kWindow;
+  const uintptr_t end = std::min(file->first + file->second, last);
+  if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
 std::string read_text_file(const std::filesystem::path& path, size_t max_bytes) {

@@ -22,8 +22,8 @@ class MappedFile {
   std::string name_;
 };
 
-// Lets the whole pages within `bytes` leave memory; the next look brings them back. Safe on bytes that are no
-// mapped file: then nothing happens.
+// Lets the pages of `bytes`, and of some bytes around, leave memory; the next look brings them back. Safe on
+// bytes that are no mapped file: then nothing happens.
 void forget_pages(std::span<const std::byte> bytes);
 
 // The whole of a small text file; bounded, Error(limit) beyond max_bytes.

@@ -23,6 +23,7 @@ Hash128 model_hash(const ModelSpec& spec, const TensorSource& source) {
     add_text(hasher, dtype_name(tensor.view.dtype));
     add_text(hasher, shape_text(tensor.view.shape));
     hasher.add(uint64_t{tensor.view.bytes.size()}).add(tensor.view.bytes);
+    source.release(info.slot);
   });
   return hasher.digest();
 }

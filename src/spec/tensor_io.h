@@ -2,12 +2,23 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/tensor.h"
 #include "spec/tensor_table.h"
 
 namespace lapidary {
+
+// A weight in the form in which an engine multiplies by it: bytes that nobody else reads.
+struct PackedTensor {
+  DType dtype = DType::f32;  // of the weight that was packed
+  Shape shape;               // as the table states it
+  std::string layout;        // names the form; an engine takes its own and no other
+  std::span<const std::byte> bytes;
+};
 
 class TensorSource {
  public:
@@ -16,6 +27,12 @@ class TensorSource {
   // Throws Error(data) naming the slot when it is missing. The view is valid while both the result and the
   // source live.
   virtual TensorData read(const Slot& slot) const = 0;
+  // The slot's weight as it was packed before; nothing where it has to be packed still. Slots are those of
+  // for_each_matrix(): a tied head is packed in the slot of an untied one. Valid while the source lives.
+  virtual std::optional<PackedTensor> packed(const Slot& slot) const {
+    (void)slot;
+    return {};
+  }
   // Says that nobody looks at the slot's bytes for now, so that pages of a mapped file may leave memory. They
   // come back when they are read again.
   virtual void release(const Slot& slot) const { (void)slot; }
@@ -25,6 +42,12 @@ class TensorSink {
  public:
   virtual ~TensorSink() = default;
   virtual void write(const Slot& slot, const TensorView& tensor) = 0;
+};
+
+// Takes packed weights too. The bytes are borrowed for the call.
+class PackedSink : public TensorSink {
+ public:
+  virtual void write_packed(const Slot& slot, const PackedTensor& tensor) = 0;
 };
 
 // Both ends in memory: for tests, and for small models.

@@ -104,6 +104,14 @@ std::string slot_name(const Slot& slot) {
   return slot.layer < 0 ? std::string(name) : fmt::format("layers.{}.{}", slot.layer, name);
 }
 
+void for_each_matrix(const ModelSpec& spec, Visitor f) {
+  const Slot head{TensorKind::output_head};
+  f({head, {spec.vocab_size, spec.d_model}});
+  for_each_tensor(spec, [&](const TensorInfo& info) {
+    if (info.is_matrix() && info.slot != head) f(info);
+  });
+}
+
 void for_each_tensor(const ModelSpec& spec, Visitor f) {
   const int64_t d = spec.d_model, v = spec.vocab_size, p = spec.ple_dim, all = spec.n_layers() * p;
   const Walk model(f, -1);

@@ -73,9 +73,14 @@ struct TensorInfo {
   bool gathered =
       false;  // read by row, one row per token: touched bytes are one row, and the table may stay mapped
   bool required = true;
+  bool is_matrix() const { return !gathered && shape.size() > 1; }  // multiplied by activations
 };
 
 // Calls f for every tensor of the model, in execution order.
 void for_each_tensor(const ModelSpec& spec, FunctionRef<void(const TensorInfo&)> f);
+
+// Calls f for every weight that is multiplied by activations, in the order of the table but the head first. A
+// tied head is among them, in the slot of an untied one: its numbers are the token embedding's.
+void for_each_matrix(const ModelSpec& spec, FunctionRef<void(const TensorInfo&)> f);
 
 }  // namespace lapidary

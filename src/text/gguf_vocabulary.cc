@@ -11,7 +11,7 @@
 namespace lapidary {
 namespace {
 
-using Merge = std::array<uint32_t, 3>;  // ids of left, right and of what they make
+using Merge = MergeIds;
 
 enum GgufType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
@@ -139,6 +139,29 @@ void rebuild_merges(const GgufVocabulary& vocabulary, const std::vector<std::str
   merges.insert(merges.end(), rest.begin(), rest.end());
 }
 
+std::vector<Merge> find_merges(const GgufVocabulary& vocabulary,
+                               const std::vector<std::string_view>& tokens) {
+  const TokenIndex index(tokens);
+  std::vector<Merge> merges;
+  if (!vocabulary.merges.empty()) {
+    merges_from_file(vocabulary, index, merges);
+  } else {
+    ensure(vocabulary.model == "llama", ErrorCode::data,
+           "tokenizer.ggml.merges is missing; model {} needs it", quoted(vocabulary.model));
+    rebuild_merges(vocabulary, tokens, index, merges);
+  }
+  return merges;
+}
+
+void check_known_merges(const GgufVocabulary& vocabulary) {
+  for (size_t rank = 0; rank < vocabulary.known_merges.size(); ++rank) {
+    for (const uint32_t id : vocabulary.known_merges[rank]) {
+      ensure(id < vocabulary.tokens.size(), ErrorCode::data,
+             "merge {}: token {} is outside the vocabulary of {} tokens", rank, id, vocabulary.tokens.size());
+    }
+  }
+}
+
 void check_sizes(const GgufVocabulary& vocabulary) {
   const size_t n = vocabulary.tokens.size();
   ensure(n > 0, ErrorCode::data, "tokenizer.ggml.tokens is empty");
@@ -217,16 +240,20 @@ BpeParts bpe_parts(const GgufVocabulary& vocabulary) {
     parts.tokens.push_back(borrow(tokens[id]));
     parts.kinds.push_back(kind_of(vocabulary, id));
   }
-  const TokenIndex index(tokens);
-  if (!vocabulary.merges.empty()) {
-    merges_from_file(vocabulary, index, parts.merges);
+  if (vocabulary.known_merges.empty()) {
+    parts.found_merges = find_merges(vocabulary, tokens);
+    parts.merges = parts.found_merges;
   } else {
-    ensure(vocabulary.model == "llama", ErrorCode::data,
-           "tokenizer.ggml.merges is missing; model {} needs it", quoted(vocabulary.model));
-    rebuild_merges(vocabulary, tokens, index, parts.merges);
+    check_known_merges(vocabulary);
+    parts.merges = vocabulary.known_merges;
   }
   parts.unk_id = unknown_id(vocabulary);
   return parts;
+}
+
+std::vector<MergeIds> merge_ids(const GgufVocabulary& vocabulary) {
+  const BpeParts parts = bpe_parts(vocabulary);
+  return {parts.merges.begin(), parts.merges.end()};
 }
 
 }  // namespace lapidary

@@ -13,9 +13,10 @@
 namespace lapidary {
 
 struct BpeParts {
-  std::vector<lb_str> tokens;                   // [V]: views into the vocabulary, or into `respelt`
-  std::vector<uint8_t> kinds;                   // [V]: lb_kind
-  std::vector<std::array<uint32_t, 3>> merges;  // by rank: ids of left, right and of what they make
+  std::vector<lb_str> tokens;  // [V]: views into the vocabulary, or into `respelt`
+  std::vector<uint8_t> kinds;  // [V]: lb_kind
+  std::vector<MergeIds> found_merges;
+  std::span<const MergeIds> merges;  // by rank: found_merges, or those that the vocabulary knows
   int64_t unk_id = -1;
   lb_split split = LB_SPLIT_SPIECE;
   bool prefix_space = false;

@@ -3,6 +3,7 @@
 // threads.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,9 @@ struct ChatRequest;
 
 using TokenId = int32_t;
 
+// Ids of the left part, the right part and what they make.
+using MergeIds = std::array<uint32_t, 3>;
+
 // tokenizer.ggml.* of a GGUF file, as views. docs/formats.md says how each model kind becomes a tokenizer.
 struct GgufVocabulary {
   std::string model;                     // "llama", "gemma4", "gpt2"
@@ -27,9 +31,15 @@ struct GgufVocabulary {
       types;  // [V]: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; may be empty
   std::vector<double> scores;            // [V]; may be empty
   std::vector<std::string_view> merges;  // "left right"; empty for SentencePiece vocabularies
+  // By rank, what merge_ids() found out before; not empty: nothing has to be looked up again.
+  std::span<const MergeIds> known_merges;
   std::optional<int64_t> bos_id, eos_id, unk_id, pad_id;
   std::optional<bool> add_bos, add_space_prefix;
 };
+
+// The merges of a vocabulary by id, in order of rank. Most of what it takes to build a tokenizer of a quarter
+// of a million tokens goes into them. Error as Tokenizer::from_gguf() has it.
+std::vector<MergeIds> merge_ids(const GgufVocabulary& vocabulary);
 
 class Tokenizer {
  public:

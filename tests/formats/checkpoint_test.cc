@@ -367,12 +367,12 @@ TEST(OpenFolder, NamesWhatIsWrongWithShards) {
 TEST(OpenCheckpoint, SaysWhatItWantsInsteadOfWhatItGot) {
   TempDir dir;
   expect_error([&] { open_checkpoint(dir.path() / "nothing"); }, ErrorCode::not_found,
-               "expected a model folder, a GGUF file or a config.json, got nothing there");
+               "expected a model folder, a GGUF file, a packed model or a config.json, got nothing there");
   expect_error([&] { open_checkpoint(dir.path()); }, ErrorCode::not_found,
                "expected config.json; got neither");
   const fs::path text = dir.write("notes.txt", "hello");
   expect_error([&] { open_checkpoint(text); }, ErrorCode::unsupported,
-               "expected a model folder, a GGUF file or a config.json");
+               "expected a model folder, a GGUF file, a packed model or a config.json");
   const fs::path weights = dir.write("model.safetensors", "hello");
   expect_error([&] { open_checkpoint(weights); }, ErrorCode::usage, "expected the folder that holds it");
   TempDir pickled;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the binary seeds of corpus/{safetensors,gguf,import_gguf,kv_state}: small files that are right, so that fuzzing starts behind the magic."""
+"""Writes the binary seeds of corpus/{safetensors,gguf,import_gguf,kv_state,artifact}: small files that are right, so that fuzzing starts behind the magic."""
 
 import json
 import math
@@ -147,6 +147,45 @@ def kv_state(length, first, attachment=b"", block=32, **fields):
     return b"\1" + out
 
 
+def model_spec(layers):
+    """As spec_to_json() writes it: every field is there."""
+    rope = {"kind": "plain", "theta": 10000.0, "partial_rotary_factor": 1.0, "factor": 1.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position": 0, "divisors": []}
+    attention = {"n_heads": 1, "n_kv_heads": 1, "head_dim": 4, "window": 0, "rope": rope, "scale": 1.0, "q_norm": False,
+                 "k_norm": False, "v_norm": False, "k_eq_v": False}
+    ffn = {"d_ff": 4, "activation": "gelu_tanh", "moe": None}
+    layer = {"post_attention_norm": False, "post_ffn_norm": False, "ple": False, "layer_scalar": False, "residual": "add"}
+    return json.dumps({"version": 1, "vocab_size": 6, "d_model": 4, "max_position": 8, "norm_eps": 1e-6, "embed_scale": 1.0,
+                       "logit_softcap": 0.0, "tied_head": True, "ple_dim": 0,
+                       "layers": [{"attention": attention | {"kv_owner": index}, "ffn": ffn} | layer for index in range(layers)]})
+
+
+def packed_model(layers=1, texts=()):
+    """A packed model of zeros; its checksums are left to the target (first byte 1)."""
+    sections, out = [], struct.pack("<8s2I48x", b"LAPIPACK", 1, 0x01020304)
+
+    def section(name, kind, content, **more):
+        nonlocal out
+        out += b"\0" * (-len(out) % (4096 if len(content) >= 4096 else 64))
+        sections.append({"name": name, "kind": kind} | more | {"offset": len(out), "length": len(content), "hash": "0" * 32})
+        out += content
+
+    section("text.spec", "text", model_spec(layers).encode())
+    for name, content in texts:
+        section(name, "text", content)
+    tensors = [("token_embedding", [6, 4]), ("output_norm", [4])]
+    vectors, matrices = ("attention_norm", "ffn_norm"), ("query", "key", "value", "attention_output", "gate", "up", "down")
+    tensors += [(f"layers.{layer}.{name}", [4]) for layer in range(layers) for name in vectors]
+    for name, shape in tensors:
+        section(name, "plain", b"\0" * 4 * math.prod(shape), dtype="f32", shape=shape)
+    for name, shape in [("output_head", [6, 4])] + [(f"layers.{layer}.{name}", [4, 4]) for layer in range(layers) for name in matrices]:
+        section(name, "packed", b"\0" * 4 * math.prod(shape), dtype="f32", shape=shape, layout="any")
+    index = json.dumps({"family": "llama", "source": "m.gguf", "source_format": "gguf v3", "model_hash": "0" * 32, "bos_id": 1,
+                        "eos_id": None, "pad_id": None, "stop_ids": [2], "chat_template_source": "", "sections": sections}).encode()
+    end = struct.pack("<3q16x16x8s", len(out), len(index), len(out) + len(index) + 64, b"LAPIEND\0")
+    return b"\1" + out + index + end
+
+
 SEEDS = {
     "safetensors/one_f32": safetensors({"w": ("F32", [2, 3], struct.pack("<6f", *range(6)))}),
     "safetensors/types": safetensors({
@@ -166,6 +205,10 @@ SEEDS = {
     "import_gguf/llama": whole_llama(),
     "import_gguf/gemma3": whole_gemma3(),
     "import_gguf/gemma4": whole_gemma4(),
+    "artifact/one_layer": packed_model(),
+    "artifact/two_layers": packed_model(2),
+    "artifact/texts": packed_model(1, [("text.tokenizer_json", b"{}"), ("text.chat_template", b"{{ messages }}")]),
+    "artifact/vocabulary": packed_model(1, [("text.vocabulary", gguf(3, VOCABULARY, [])), ("text.merges", b"\0" * 12)]),
     "kv_state/empty": kv_state(0, 0),
     "kv_state/short": kv_state(3, 0, b"attached"),
     "kv_state/behind_the_window": kv_state(50, 32),

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <set>
 
+#include "formats/artifact.h"
 #include "formats/mapped_file.h"
 #include "support/compare.h"
 #include "support/golden_models.h"
@@ -53,6 +54,47 @@ TEST(VerifyCommand, AModelWithoutATokenizerIsVerifiedOnRandomIds) {
   ASSERT_EQ(prompts.size(), 3u);
   EXPECT_EQ(prompts[0].at("name").as_string(), "random 1");
   EXPECT_EQ(prompts[0].at("layers").as_array().size(), 6u);
+}
+
+// What ships is what is checked: the engine runs on the mapped sections, the reference on what they decode
+// to.
+TEST(VerifyCommand, APackedModelIsCheckedAsItIs) {
+  const Program program;
+  for (const std::string& model : {gguf("gemma4-e2b-wide-Q4_K_M"), folder("gemma4-26b-tiny")}) {
+    ASSERT_EQ(program.run({"pack", model, "m.lapidary", "--force"}).exit_code, 0) << model;
+    const json::object report = program.json({"verify", "m.lapidary", "--self-test", "--json"});
+    EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
+    EXPECT_NE(std::string(report.at("file").as_string()).find("each as its checksum says"),
+              std::string::npos);
+  }
+}
+
+// The blocks of the source, decoded by code that knows nothing of packing, are the judge.
+TEST(VerifyCommand, APackedModelIsHeldToItsSource) {
+  const Program program;
+  const std::string source = gguf("gemma4-12b-wide-Q4_K_M");
+  ASSERT_EQ(program.run({"pack", source, "m.lapidary"}).exit_code, 0);
+  const json::object report = program.json({"verify", "m.lapidary", "--against", source, "--json"});
+  EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
+  EXPECT_EQ(report.at("tolerances").at("logits").as_double(), 2e-4) << "judged, not only stated";
+  const json::object other =
+      program.json({"verify", "m.lapidary", "--against", gguf("gemma4-12b-wide-Q8_0"), "--json"});
+  EXPECT_EQ(other.at("tolerances").at("logits").as_double(), 0.0) << "other weights: the cost is stated";
+}
+
+TEST(VerifyCommand, DamageInAPackedModelIsNamed) {
+  const Program program;
+  ASSERT_EQ(program.run({"pack", gguf("llama-tiny-Q8_0"), "m.lapidary"}).exit_code, 0);
+  const auto path = program.folder().path() / "m.lapidary";
+  const MappedFile whole(path);
+  std::vector<std::byte> bytes(whole.bytes().begin(), whole.bytes().end());
+  const Artifact artifact = parse_artifact(bytes, "m");
+  const ArtifactSection* down = artifact.find("layers.1.down");
+  ASSERT_NE(down, nullptr);
+  bytes[static_cast<size_t>(down->offset + 5)] ^= std::byte{1};
+  program.folder().write("damaged.lapidary", std::span<const std::byte>(bytes));
+  expect_refusal(program.run({"verify", "damaged.lapidary"}), 1,
+                 "damaged.lapidary: section \"layers.1.down\": checksum: expected ");
 }
 
 TEST(VerifyCommand, TakesPromptsOfTheUser) {

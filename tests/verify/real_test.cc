@@ -28,6 +28,15 @@ TEST(RealVerify, SmolLM2PassesAndSeesEveryDamage) {
   EXPECT_EQ(caught, 7);
 }
 
+TEST(RealVerify, APackedSmolLM2Passes) {
+  const Program program;
+  const Invocation pack{.arguments = {"pack", "smollm2-135m-instruct", "m.lapidary"}, .user_cache = true};
+  ASSERT_EQ(program.run(pack).exit_code, 0);
+  const json::object report = program.json({"verify", "m.lapidary", "--json"});
+  EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
+  EXPECT_EQ(report.at("prompts").as_array().size(), 5u);
+}
+
 TEST(RealVerify, Gemma3PassesPastItsWindow) {
   const json::object report = verify("gemma3-270m", {});
   EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
