@@ -73,9 +73,11 @@ class ModelPacker {
   }
 
   void pack(const TensorInfo& info) {
-    const Slot stored = stored_slot(spec_, info);
+    TensorInfo plain = info;
+    plain.slot = stored_slot(spec_, info);
+    const Slot stored = plain.slot;
     const TensorData data = source_.read(stored);
-    check_tensor(info, data.view);
+    check_tensor(plain, data.view);
     const Buffer packed = pack_weight(data.view, plan_weight(data.view.dtype, info.shape), slot_name(stored),
                                       team_, [&] { source_.release(stored); });
     sink_.write_packed(info.slot, {data.view.dtype,

@@ -86,8 +86,10 @@ class Loader {
   }
 
   TensorData read(const TensorInfo& info) const {
-    TensorData data = source_.read(stored_slot(spec_, info));
-    check_tensor(info, data.view);
+    TensorInfo stored = info;
+    stored.slot = stored_slot(spec_, info);
+    TensorData data = source_.read(stored.slot);
+    check_tensor(stored, data.view);
     return data;
   }
 

@@ -8,6 +8,7 @@
 #include "formats/atomic_file.h"
 #include "support/bytes.h"
 #include "support/golden.h"
+#include "support/probability.h"
 #include "support/temp_dir.h"
 
 namespace lapidary::test {

@@ -185,8 +185,8 @@ TEST_P(RealPacked, SaysTheSameAndHoldsNoMoreThanPlanned) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, RealPacked, testing::Values("smollm2-135m-instruct", "gemma3-270m"),
-                         [](const auto& info) {
-                           return std::string(info.index == 0 ? "SmolLM2" : "Gemma3");
+                         [](const auto& test) {
+                           return std::string(test.index == 0 ? "SmolLM2" : "Gemma3");
                          });
 
 }  // namespace

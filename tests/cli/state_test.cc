@@ -131,7 +131,9 @@ TEST_F(StateFile, WhatDoesNotFitIsNamed) {
   refused(chat("x", {"--load-state", "raw.state"}), 2, "raw.state: holds raw text and no conversation");
   refused(chat("x", {"--load-state", "chat.state", "--system", "y"}), 2, "--system and --load-state");
   const std::string other = data_path("gguf/models/gemma4-e2b-tiny-Q8_0.gguf").string();
-  refused(raw("x", {"--load-state", "raw.state"}, other), 2, "raw.state: model hash: expected");
+  refused(raw("x", {"--load-state", "raw.state"}, other), 2, "raw.state: arithmetic: expected");
+  refused(raw("x", {"--load-state", "raw.state", "--arithmetic", "f32"}, other), 2,
+          "raw.state: model hash: expected");
   std::string bytes = read_text_file(program_.folder().path() / "raw.state");
   bytes[bytes.size() - 100] ^= 4;
   program_.folder().write("bad.state", std::string_view(bytes));

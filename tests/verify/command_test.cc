@@ -76,10 +76,12 @@ TEST(VerifyCommand, APackedModelIsHeldToItsSource) {
   ASSERT_EQ(program.run({"pack", source, "m.lapidary"}).exit_code, 0);
   const json::object report = program.json({"verify", "m.lapidary", "--against", source, "--json"});
   EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
-  EXPECT_EQ(report.at("tolerances").at("logits").as_double(), 2e-4) << "judged, not only stated";
+  EXPECT_EQ(report.at("structure").at("tolerances").at("logits").as_double(), 2e-4)
+      << "judged, not only stated";
   const json::object other =
       program.json({"verify", "m.lapidary", "--against", gguf("gemma4-12b-wide-Q8_0"), "--json"});
-  EXPECT_EQ(other.at("tolerances").at("logits").as_double(), 0.0) << "other weights: the cost is stated";
+  EXPECT_EQ(other.at("structure").at("tolerances").at("logits").as_double(), 0.0)
+      << "other weights: the cost is stated";
 }
 
 TEST(VerifyCommand, DamageInAPackedModelIsNamed) {
@@ -293,7 +295,9 @@ TEST(ScoreExecutor, WindowsAgreeWithTheEngines) {
                                         "16",    "--stride", "8",     "--json"};
   std::vector<std::string> reference = common;
   reference.insert(reference.end(), {"--executor", "reference"});
-  const json::array ours = program.json(common).at("logprobs").as_array(),
+  std::vector<std::string> engine = common;
+  engine.insert(engine.end(), {"--kv-dtype", "f32"});
+  const json::array ours = program.json(engine).at("logprobs").as_array(),
                     theirs = program.json(reference).at("logprobs").as_array();
   ASSERT_EQ(ours.size(), 60u);
   for (size_t i = 0; i < ours.size(); ++i) {

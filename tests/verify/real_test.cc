@@ -34,7 +34,7 @@ TEST(RealVerify, APackedSmolLM2Passes) {
   ASSERT_EQ(program.run(pack).exit_code, 0);
   const json::object report = program.json({"verify", "m.lapidary", "--json"});
   EXPECT_TRUE(report.at("passed").as_bool()) << json::serialize(report.at("failures"));
-  EXPECT_EQ(report.at("prompts").as_array().size(), 5u);
+  EXPECT_EQ(report.at("structure").at("prompts").as_array().size(), 5u);
 }
 
 TEST(RealVerify, Gemma3PassesPastItsWindow) {

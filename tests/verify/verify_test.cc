@@ -17,7 +17,8 @@ namespace {
 
 // A short prompt, and one past the windows of all golden models.
 std::vector<VerifyPrompt> prompts_for(const ModelSpec& spec) {
-  std::vector<VerifyPrompt> prompts{{"short", {2}}, {"long", {2}}};
+  const auto first = static_cast<int32_t>(std::min<int64_t>(2, spec.vocab_size - 1));
+  std::vector<VerifyPrompt> prompts{{"short", {first}}, {"long", {first}}};
   for (VerifyPrompt& prompt : prompts) {
     for (uint64_t i = 0; prompt.tokens.size() < (prompt.name == "short" ? 12u : 48u); ++i) {
       prompt.tokens.push_back(
@@ -307,7 +308,8 @@ TEST(VerifyFailure, EveryLossyModeHasItsBound) {
   EXPECT_EQ(bound(DType::f32, Arithmetic::a8), 1.5e-2);
   EXPECT_EQ(bound(DType::bf16, Arithmetic::a16), 1e-2 + 1e-4);
   EXPECT_EQ(bound(DType::f16, Arithmetic::f32), 1e-4);
-  EXPECT_EQ(bound(KvTypes(DType::i8, DType::f32), Arithmetic::f32), 5e-3);
+  EXPECT_EQ(bound(KvTypes(DType::f32, DType::i8), Arithmetic::f32), 5e-3);
+  EXPECT_EQ(bound(KvTypes(DType::i8, DType::f32), Arithmetic::f32), 5e-2) << "keys have loud dimensions";
   EXPECT_EQ(tolerances_of(DType::bf16, Arithmetic::a16).hidden, 0) << "stated, not judged";
 }
 
