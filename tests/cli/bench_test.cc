@@ -244,7 +244,7 @@ TEST(Bench, NamesWhatItCannotMeasure) {
   expect_refusal(bench({"--probe-mb", "-1"}), 2, "--probe-mb");
   expect_refusal(bench({"--seed", "-1"}), 2, "--seed: -1 is no whole number");
   expect_refusal(bench({"--dept", "3"}), 2, "did you mean --depth?");
-  expect_refusal(program.run({"bench", data_path("configs/e2b").string()}), 1, "e2b");
+  expect_refusal(program.run({"bench", data_path("configs/e2b").string()}), 2, "no .safetensors weights");
 }
 
 }  // namespace
