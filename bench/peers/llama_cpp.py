@@ -1,6 +1,7 @@
 """llama.cpp, pinned: how to get it, how to call it, how to read what it prints."""
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -12,7 +13,6 @@ PACKAGE, VERSION = "llama-cpp-python", "0.3.36"
 TARGETS = ("llama-bench", "llama-batched-bench", "llama-completion", "llama-perplexity")
 CMAKE_FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
-    "-DGGML_NATIVE=ON",
     "-DLLAMA_CURL=OFF",
     "-DLLAMA_OPENSSL=OFF",
     "-DLLAMA_BUILD_UI=OFF",
@@ -28,6 +28,39 @@ def vocabulary(work):
     return source(work) / "models" / "ggml-vocab-gemma-4.gguf"
 
 
+# CMake options of ggml, and what the CPU must have for each.
+FEATURES = {
+    ("AVX", "AVX2", "FMA", "F16C", "BMI2"): ("avx2", "fma", "f16c", "bmi2"),
+    ("AVX_VNNI",): ("avx_vnni",),
+    ("AVX512",): ("avx512f", "avx512cd", "avx512vl", "avx512dq", "avx512bw"),
+    ("AVX512_VBMI",): ("avx512vbmi",),
+    ("AVX512_VNNI",): ("avx512_vnni",),
+    ("AVX512_BF16",): ("avx512_bf16",),
+}
+
+
+def compiler_breaks_tiles(version_text):
+    """gcc 12's header hides from the compiler that loading a tile configuration reads memory: llama.cpp's AMX code then dies of SIGILL."""
+    found = re.search(r"(?:g\+\+|gcc|c\+\+).* (\d+)\.\d+\.\d+", version_text.splitlines()[0])
+    return found is not None and int(found[1]) < 13 and "clang" not in version_text
+
+
+def cpu_options(cpu_flags, version_text):
+    """ggml's options for this CPU: all it has, but without AMX where the compiler cannot be trusted with it."""
+    if "amx_tile" not in cpu_flags or not compiler_breaks_tiles(version_text):
+        return ["-DGGML_NATIVE=ON"]
+    print("building llama.cpp without AMX: this compiler breaks it (CC=clang CXX=clang++ would keep it)", file=sys.stderr)
+    chosen = [option for options, needed in FEATURES.items() if set(needed) <= set(cpu_flags) for option in options]
+    return ["-DGGML_NATIVE=OFF", *(f"-DGGML_{option}=ON" for option in chosen)]
+
+
+def this_cpu_options():
+    cpu = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    flags = re.search(r"^flags\s*: (.*)$", cpu, re.MULTILINE)
+    version = subprocess.run([os.environ.get("CXX", "c++"), "--version"], capture_output=True, text=True, check=True).stdout
+    return cpu_options(flags[1].split() if flags else [], version)
+
+
 def obtain(work):
     """Source and programs below `work`; what is there is not made again. Returns the folder of programs."""
     programs = work / "llama-build" / "bin"
@@ -39,7 +72,8 @@ def obtain(work):
             archive.extractall(work, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(work)
     if not all((programs / target).exists() for target in TARGETS):
         print("building llama.cpp: some ten minutes of two cores", file=sys.stderr)
-        build = ["cmake", "-S", str(source(work)), "-B", str(work / "llama-build"), "-G", "Ninja", *CMAKE_FLAGS]
+        build = ["cmake", "-S", str(source(work)), "-B", str(work / "llama-build"), "-G", "Ninja"]
+        build += [*CMAKE_FLAGS, *this_cpu_options()]
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
         subprocess.run(["ninja", "-C", str(work / "llama-build"), *TARGETS], check=True, stdout=subprocess.DEVNULL)
     return programs

@@ -56,6 +56,18 @@ class LlamaCppOutput(unittest.TestCase):
         self.assertEqual(batch.depth, plan.BATCH_PROMPT)
         self.assertIn(f"tg{batch.generated[0]} b8 d{batch.depth}", llama_cpp.read_batched(BATCHED))
 
+    def test_amx_is_left_out_where_the_compiler_breaks_it(self):
+        gcc12 = "c++ (Debian 12.2.0-14) 12.2.0\nCopyright"
+        clang = "Debian clang version 16.0.6 (15)\nTarget: x86_64-pc-linux-gnu"
+        flags = ["avx2", "fma", "f16c", "bmi2", "avx_vnni", "amx_tile"]
+        self.assertEqual(llama_cpp.cpu_options(flags, clang), ["-DGGML_NATIVE=ON"])
+        self.assertEqual(llama_cpp.cpu_options(flags, "g++ (GCC) 14.1.0"), ["-DGGML_NATIVE=ON"])
+        self.assertEqual(llama_cpp.cpu_options(flags[:-1], gcc12), ["-DGGML_NATIVE=ON"])
+        without = llama_cpp.cpu_options(flags, gcc12)
+        self.assertEqual(without[0], "-DGGML_NATIVE=OFF")
+        self.assertIn("-DGGML_AVX_VNNI=ON", without)
+        self.assertNotIn("-DGGML_AVX512=ON", without)
+
     def test_chunks_count_their_second_half(self):
         chunks, first = llama_cpp.perplexity_chunks(list(range(100, 125)), 10, None)
         self.assertEqual([chunk[0] for chunk in chunks], [100, 110])  # the rest of five is left out
