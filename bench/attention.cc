@@ -8,8 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -20,30 +18,17 @@
 #include "base/team.h"
 #include "kernels/kernels.h"
 #include "kernels/machine_probe.h"
+#include "ladder.h"
 
 namespace lapidary {
 namespace {
 
 using namespace kernels;
 
-struct Options {
-  int64_t megabytes = 256;
-  int threads = 1, rounds = 9;
-};
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 template <typename Run>
-double fastest_seconds(int rounds, Run&& run) {
-  double fastest = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < rounds; i++) {
-    const double start = now();
-    run();
-    fastest = std::min(fastest, now() - start);
-  }
-  return fastest;
+double fastest_seconds(const LadderOptions& o, Run&& run) {
+  const std::vector<double> seconds = seconds_of_rounds(o.rounds, run);
+  return seconds.front();
 }
 
 struct Shape {
@@ -99,14 +84,14 @@ struct States {
   }
 };
 
-void decode(const Kernels& k, const Options& o, Team& team, const Shape& shape, const KvTypes& types,
+void decode(const Kernels& k, const LadderOptions& o, Team& team, const Shape& shape, const KvTypes& types,
             double bandwidth) {
   const size_t part_bytes = kv_layout(types, shape.head_dim).head_bytes * kPartBlocks;
   const int64_t n_parts = std::max<int64_t>(1, (o.megabytes << 20) / static_cast<int64_t>(part_bytes));
   const Context context(k, shape, types, n_parts, shape.n_queries);
   const int64_t padded = context.layout.padded_dim;
   States states(n_parts * shape.n_queries, padded);
-  const double seconds = fastest_seconds(o.rounds, [&] {
+  const double seconds = fastest_seconds(o, [&] {
     team.parallel_for(n_parts, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; i++)
         k.attend(context.part(i, 0, shape.n_queries), states.at(i * shape.n_queries, padded));
@@ -119,14 +104,14 @@ void decode(const Kernels& k, const Options& o, Team& team, const Shape& shape, 
       100 * gb / seconds / bandwidth);
 }
 
-void prefill(const Kernels& k, const Options& o, Team& team, const Shape& shape, const KvTypes& types,
+void prefill(const Kernels& k, const LadderOptions& o, Team& team, const Shape& shape, const KvTypes& types,
              double peak) {
   constexpr int64_t kQueries = 48;
   const int64_t tiles = int64_t{4} * o.threads, parts = o.rounds > 1 ? 4 : 1;
   const Context context(k, shape, types, parts, kQueries);
   const int64_t padded = context.layout.padded_dim;
   States states(tiles * kQueries, padded);
-  const double seconds = fastest_seconds(o.rounds, [&] {
+  const double seconds = fastest_seconds(o, [&] {
     team.parallel_for(tiles, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t t = begin; t < end; t++)
         for (int64_t i = 0; i < parts; i++)
@@ -139,7 +124,7 @@ void prefill(const Kernels& k, const Options& o, Team& team, const Shape& shape,
              100 * flops / seconds / 1e9 / (peak * o.threads));
 }
 
-int run(const Options& o) {
+int run(const LadderOptions& o) {
   Team team(o.threads);
   const Kernels& k = kernels::kernels();
   const double bandwidth =
@@ -162,20 +147,7 @@ int run(const Options& o) {
 }  // namespace lapidary
 
 int main(int argc, char** argv) {
-  lapidary::Options options;
-  for (int i = 1; i < argc; i++) {
-    const std::string flag = argv[i];
-    if (flag == "--smoke") {
-      options.megabytes = 4;
-      options.rounds = 1;
-    } else if (flag == "--mb" && i + 1 < argc) {
-      options.megabytes = std::atol(argv[++i]);
-    } else if (flag == "--threads" && i + 1 < argc) {
-      options.threads = std::atoi(argv[++i]);
-    } else {
-      fmt::print(stderr, "usage: bench_attention [--smoke] [--mb N] [--threads N]\n");
-      return 2;
-    }
-  }
+  lapidary::LadderOptions options{.megabytes = 256, .rounds = 9};
+  if (!lapidary::read_ladder_flags(argc, argv, "bench_attention", options)) return 2;
   return lapidary::run(options);
 }

@@ -9,8 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "base/rng.h"
 #include "base/team.h"
 #include "kernels/machine_probe.h"
+#include "ladder.h"
 
 namespace lapidary {
 namespace {
@@ -27,25 +26,10 @@ namespace {
 using kernels::Kernels;
 using kernels::Panels;
 
-struct Options {
-  int64_t megabytes = 512;
-  int threads = 1, rounds = 5;
-};
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 template <typename Run>
-double median_seconds(int rounds, Run&& run) {
-  std::vector<double> times;
-  for (int i = 0; i < rounds; i++) {
-    const double start = now();
-    run();
-    times.push_back(now() - start);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+double median_seconds(const LadderOptions& o, Run&& run) {
+  const std::vector<double> seconds = seconds_of_rounds(o.rounds, run);
+  return seconds[seconds.size() / 2];
 }
 
 // A panel's bytes are any bytes: only the time of the arithmetic is looked at, and scales are kept small.
@@ -67,7 +51,7 @@ Weight random_weight(DType dtype, int64_t inputs, int64_t bytes) {
   return w;
 }
 
-void measure(const Kernels& k, const Options& o, Team& team, DType dtype, int64_t m, int terms,
+void measure(const Kernels& k, const LadderOptions& o, Team& team, DType dtype, int64_t m, int terms,
              double bandwidth) {
   constexpr int64_t kInputs = 1536;
   const Weight w = random_weight(dtype, kInputs, (o.megabytes << 20) / (m > 8 ? 8 : 1));
@@ -80,7 +64,7 @@ void measure(const Kernels& k, const Options& o, Team& team, DType dtype, int64_
   const kernels::QuantisedRows rows{hi.data(), terms == 2 ? lo.data() : nullptr, scales.data(), sums.data(),
                                     kInputs,   kernels::tile_height(m)};
   for (int64_t r = 0; r < m; r++) k.quantise(x.data() + r * kInputs, kInputs, rows, r);
-  const double seconds = median_seconds(o.rounds, [&] {
+  const double seconds = median_seconds(o, [&] {
     team.parallel_for(w.panels.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
       if (terms == 0) k.matmul(w.panels, begin, end, x.data(), kInputs, m, y.data(), w.panels.n_outputs);
       else k.matmul_quantised(w.panels, begin, end, rows, m, y.data(), w.panels.n_outputs);
@@ -96,7 +80,7 @@ void measure(const Kernels& k, const Options& o, Team& team, DType dtype, int64_
              m, gb / seconds, 100 * gb / seconds / bandwidth, ops / seconds);
 }
 
-int run(const Options& o) {
+int run(const LadderOptions& o) {
   Team team(o.threads);
   const Kernels& k = kernels::kernels();
   const double bandwidth =
@@ -120,20 +104,7 @@ int run(const Options& o) {
 }  // namespace lapidary
 
 int main(int argc, char** argv) {
-  lapidary::Options options;
-  for (int i = 1; i < argc; i++) {
-    const std::string flag = argv[i];
-    if (flag == "--smoke") {
-      options.megabytes = 4;
-      options.rounds = 1;
-    } else if (flag == "--mb" && i + 1 < argc) {
-      options.megabytes = std::atol(argv[++i]);
-    } else if (flag == "--threads" && i + 1 < argc) {
-      options.threads = std::atoi(argv[++i]);
-    } else {
-      fmt::print(stderr, "usage: bench_kernels [--smoke] [--mb N] [--threads N]\n");
-      return 2;
-    }
-  }
+  lapidary::LadderOptions options{.megabytes = 512, .rounds = 5};
+  if (!lapidary::read_ladder_flags(argc, argv, "bench_kernels", options)) return 2;
   return lapidary::run(options);
 }

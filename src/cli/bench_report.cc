@@ -72,7 +72,7 @@ std::string setting(const BenchReport& r) {
                      r.plan.repetitions, r.plan.repetitions == 1 ? "" : "s");
 }
 std::string memory(const BenchReport& r) {
-  return fmt::format("{} of weights, packed in {}; peak resident {}", bytes_text(r.weight_bytes),
+  return fmt::format("{} of weights, loaded in {}; peak resident {}", bytes_text(r.weight_bytes),
                      seconds_text(r.load_seconds), bytes_text(r.peak_rss_bytes));
 }
 

@@ -1,7 +1,6 @@
 // `lapidary convert` as a user runs it: what it prints and refuses, and what stays when it is stopped.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "cli/convert_tool.h"
 #include "support/golden.h"
 #include "support/program.h"
+#include "support/small_files.h"
 
 namespace lapidary::test {
 namespace {
@@ -184,18 +184,14 @@ TEST(ConvertCommand, NamesNumbersThatAreNone) {
       "that f16 can hold, got 1000000");
 }
 
-// A file size limit stands for a full disk.
 TEST(ConvertCommand, LeavesNothingWhenTheDiskIsFull) {
   const Program program;
-  struct rlimit before {};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit small = {100'000, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const Outcome file = program.run({"convert", model("llama-tiny"), "out.gguf"}),
-                folder = program.run({"convert", model("llama-tiny"), "out"});
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, handler);
+  Outcome file, folder;
+  {
+    const SmallFiles full_disk(100'000);
+    file = program.run({"convert", model("llama-tiny"), "out.gguf"});
+    folder = program.run({"convert", model("llama-tiny"), "out"});
+  }
   expect_refusal(file, 1, "out.gguf: cannot write: File too large (");
   expect_refusal(folder, 1, "cannot write: File too large (");
   EXPECT_TRUE(names_in(program.folder().path()).empty());

@@ -1,14 +1,13 @@
 // `lapidary pack`, and the packed model wherever a MODEL may stand.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <boost/json.hpp>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 
 #include "support/golden.h"
 #include "support/program.h"
+#include "support/small_files.h"
 
 namespace lapidary::test {
 namespace {
@@ -126,17 +125,12 @@ TEST(PackCommand, RefusesWhatItCannotDo) {
                  "expected a model folder, a GGUF file, a packed model or a config.json, got another file");
 }
 
-// A file size limit stands for a full disk.
 TEST(PackCommand, LeavesNothingWhenTheDiskIsFull) {
   const Program program;
-  struct rlimit before {};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit small = {100'000, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const Outcome outcome = program.run({"pack", gguf_model("llama-tiny-F32"), "m.lapidary"});
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, handler);
+  const Outcome outcome = [&] {
+    const SmallFiles full_disk(100'000);
+    return program.run({"pack", gguf_model("llama-tiny-F32"), "m.lapidary"});
+  }();
   expect_refusal(outcome, 1, "m.lapidary: cannot write: File too large (");
   EXPECT_TRUE(fs::is_empty(program.folder().path()));
 }

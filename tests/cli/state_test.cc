@@ -1,14 +1,13 @@
 // Saved states, going back and doing again, as a user meets them.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <boost/json.hpp>
-#include <csignal>
 #include <filesystem>
 
 #include "formats/mapped_file.h"
 #include "support/golden.h"
 #include "support/program.h"
+#include "support/small_files.h"
 
 namespace lapidary::test {
 namespace {
@@ -176,16 +175,12 @@ TEST_F(StateFile, WhatCannotBeWrittenLeavesNothingBehind) {
   fs::remove(program_.folder().path() / "dir");
   program_.json(raw("the end", {"--save-state", "s"}));
   const std::string old = read_text_file(program_.folder().path() / "s");
-  // A file size limit stands for a full disk; the program inherits it.
-  struct rlimit limit;
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
-  const struct rlimit small = {20000, limit.rlim_max};
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const Outcome full = program_.run({"run", "--raw", kModel, kLong, "-n", "4", "--save-state", "s"}),
-                json_full = program_.run(raw(kLong, {"--save-state", "s"}));
-  ::setrlimit(RLIMIT_FSIZE, &limit);
-  std::signal(SIGXFSZ, old_handler);
+  Outcome full, json_full;
+  {
+    const SmallFiles full_disk(20'000);
+    full = program_.run({"run", "--raw", kModel, kLong, "-n", "4", "--save-state", "s"});
+    json_full = program_.run(raw(kLong, {"--save-state", "s"}));
+  }
   EXPECT_EQ(full.exit_code, 1);
   EXPECT_EQ(json_full.exit_code, 1);
   EXPECT_NE(json_full.err.find("s: cannot write: File too large"), std::string::npos) << json_full.err;

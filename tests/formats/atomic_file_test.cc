@@ -1,7 +1,6 @@
 #include "formats/atomic_file.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 
 #include "formats/mapped_file.h"
 #include "support/compare.h"
+#include "support/small_files.h"
 #include "support/temp_dir.h"
 
 namespace lapidary {
@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::expect_error;
+using test::SmallFiles;
 using test::TempDir;
 
 std::span<const std::byte> bytes(std::string_view text) {
@@ -31,24 +32,6 @@ size_t entries(const std::filesystem::path& folder) {
   const std::filesystem::directory_iterator all(folder);
   return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
-
-// A file size limit stands for a full disk.
-class SmallFiles {
- public:
-  explicit SmallFiles(rlim_t size) {
-    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before_), 0);
-    const struct rlimit small = {size, before_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  }
-  ~SmallFiles() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  struct rlimit before_ {};
-  void (*handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
-};
 
 TEST(WriteFileAtomically, CreatesAndReplaces) {
   const TempDir dir;
