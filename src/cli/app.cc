@@ -29,17 +29,37 @@ Examples:
   lapidary verify smollm2-135m-instruct                     the engine against a float reference
   lapidary convert ~/models/gemma-4-12b out.gguf --type Q4_K_M
   lapidary bench smollm2-135m-instruct -p 512 -n 64         tokens per second, beside what the machine can do
+  lapidary kv plan smollm2-135m-instruct                    what a KV cache takes; kv --help has the whole lab
   lapidary pack smollm2-135m-instruct smollm2.lapidary      one file that starts at once
 
 Exit codes: 0 fine, 1 failure, 2 wrong usage, 130 interrupted.)";
+
+std::string& typed_command() {
+  static std::string command;
+  return command;
+}
 
 void report(const std::string& message) {
   write_err(fmt::format("{} {}\n", Style::for_fd(STDERR_FILENO).red("lapidary: error:"), message));
 }
 
+// The innermost command that was named: of `kv trace`, trace.
 const CLI::App& chosen_command(const CLI::App& program) {
   const auto chosen = program.get_subcommands();
-  return chosen.empty() ? program : *chosen.front();
+  return chosen.empty() ? program : chosen_command(*chosen.front());
+}
+
+// "", "run " or "kv trace ".
+std::string command_path(const CLI::App& program) {
+  const auto chosen = program.get_subcommands();
+  return chosen.empty() ? "" : chosen.front()->get_name() + " " + command_path(*chosen.front());
+}
+
+std::vector<std::string> command_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(sub->get_name());
+  return names;
 }
 
 std::vector<std::string> flag_names(const CLI::App& command) {
@@ -63,14 +83,11 @@ std::string describe_extra(const CLI::App& program) {
     }
   }
   const bool flag = word.starts_with("-");
-  std::vector<std::string> known = flag ? flag_names(command) : std::vector<std::string>{};
-  if (!flag && &command == &program) {
-    for (const CLI::App* sub : program.get_subcommands([](const CLI::App*) { return true; }))
-      known.push_back(sub->get_name());
-  }
-  const std::string what = flag                   ? "unknown flag"
-                           : &command == &program ? "unknown command"
-                                                  : "unexpected argument";
+  const std::vector<std::string> commands = command_names(command),
+                                 known = flag ? flag_names(command) : commands;
+  const std::string what = flag               ? "unknown flag"
+                           : commands.empty() ? "unexpected argument"
+                                              : "unknown command";
   std::string message = fmt::format("{} {}", what, lapidary::quoted(word));
   if (const auto guess = nearest(word.substr(0, word.find('=')), known))
     message += fmt::format("; did you mean {}?", *guess);
@@ -79,10 +96,11 @@ std::string describe_extra(const CLI::App& program) {
 
 std::string describe(const CLI::ParseError& error, const CLI::App& program) {
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return describe_extra(program);
-  if (&chosen_command(program) != &program || dynamic_cast<const CLI::RequiredError*>(&error) == nullptr) {
+  const CLI::App& command = chosen_command(program);
+  if (command_names(command).empty() || dynamic_cast<const CLI::RequiredError*>(&error) == nullptr)
     return error.what();
-  }
-  return program.remaining().empty() ? "a command is required" : describe_extra(program);
+  if (!program.remaining(true).empty()) return describe_extra(program);
+  return fmt::format("a command is required: {}", fmt::join(command_names(command), ", "));
 }
 
 int parse_and_run(CLI::App& program, Action& action, int argc, const char* const* argv) {
@@ -92,10 +110,8 @@ int parse_and_run(CLI::App& program, Action& action, int argc, const char* const
     program.exit(asked);
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    const CLI::App& command = chosen_command(program);
     report(describe(error, program));
-    write_err(fmt::format("  lapidary {}--help says what there is\n",
-                          &command == &program ? "" : command.get_name() + " "));
+    write_err(fmt::format("  lapidary {}--help says what there is\n", command_path(program)));
     return kExitUsage;
   }
   return action();
@@ -103,7 +119,12 @@ int parse_and_run(CLI::App& program, Action& action, int argc, const char* const
 
 }  // namespace
 
+const std::string& command_line() {
+  return typed_command();
+}
+
 int run_program(int argc, const char* const* argv) {
+  typed_command() = fmt::format("lapidary {}", fmt::join(argv + std::min(argc, 1), argv + argc, " "));
   try {
     CLI::App program(kDescription, "lapidary");
     program.set_version_flag("--version,-V", "lapidary " LAPIDARY_VERSION);
@@ -119,6 +140,7 @@ int run_program(int argc, const char* const* argv) {
     add_convert_command(program, action);
     add_bench_command(program, action);
     add_pack_command(program, action);
+    add_kv_command(program, action);
     return parse_and_run(program, action, argc, argv);
   } catch (const Error& error) {
     report(error.what());

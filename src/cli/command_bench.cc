@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <memory>
 #include <optional>
 
@@ -10,6 +9,7 @@
 #include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/kv_commands.h"
 #include "cli/load.h"
 #include "cli/model_path.h"
 #include "cli/stats.h"
@@ -39,15 +39,6 @@ struct BenchFlags {
   int64_t probe_mb = 1024;
   EngineFlags engine;
 };
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
-}
 
 EngineFlags flags_of_engine(const BenchFlags& flags, const Checkpoint& checkpoint, int threads) {
   const int64_t longest = flags.plan.longest(), made_for = checkpoint.spec.max_position;

@@ -16,6 +16,9 @@ void add_verify_command(CLI::App& program, Action& action);
 void add_convert_command(CLI::App& program, Action& action);
 void add_bench_command(CLI::App& program, Action& action);
 void add_pack_command(CLI::App& program, Action& action);
+void add_kv_command(CLI::App& program, Action& action);
+
+const std::string& command_line();  // as it was typed, "lapidary kv trace ..."
 
 // Exit codes of the program.
 inline constexpr int kExitOk = 0, kExitFailure = 1, kExitUsage = 2, kExitInterrupted = 130;

@@ -27,19 +27,25 @@ Visible visible(const AttentionSpec& a, int64_t position) {
 void Forward::attention(int64_t index) {
   const AttentionSpec& a = *spec_.layers[static_cast<size_t>(index)].attention;
   const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
+  const int64_t query_width = a.n_heads * a.head_dim, kv_width = a.n_kv_heads * a.head_dim;
   norm(ws_.hidden, w.attention_norm, ws_.normed);
+  report(index, Op::attention_input, ws_.normed, spec_.d_model);
   const bool owner = a.kv_owner == index, rows_leave = index == last_owner_;
   if (owner) {  // one pass for all, unless queries are wanted of fewer rows
     project(ws_.normed, {{&w.key, &ws_.keys},
                          {a.k_eq_v ? nullptr : &w.value, &ws_.values},
                          {rows_leave ? nullptr : &w.query, &ws_.queries}});
+    report(index, Op::key, ws_.keys, kv_width);
+    if (!a.k_eq_v) report(index, Op::value, ws_.values, kv_width);
     write_kv(index);
   }
   if (rows_leave) keep_wanted_rows();
   if (rows_.empty()) return;
   if (!owner || rows_leave) project(ws_.normed, {{&w.query, &ws_.queries}});
+  report(index, Op::query, ws_.queries, query_width);
   prepare_queries(index);
-  plan_tiles(a);
+  report(index, Op::turned_query, ws_.queries, query_width);
+  plan_tiles(index);
   if (parts_pay()) {
     attend_parts(a);
   } else {
@@ -48,7 +54,9 @@ void Forward::attention(int64_t index) {
     });
   }
   if (probe_ && probe_->wants_scores()) report_scores(index);
+  report(index, Op::attended, ws_.attended, query_width);
   project(ws_.attended, {{&w.attention_output, &ws_.branch}});
+  report(index, Op::attention_output, ws_.branch, spec_.d_model);
 }
 
 // Cosines and sines of every row's position, for each rope of the model. Angles in double: positions are
@@ -71,6 +79,8 @@ void Forward::write_kv(int64_t index) {
   const AttentionSpec& a = *spec_.layers[static_cast<size_t>(index)].attention;
   const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
   const size_t rope = rope_of_layer_[static_cast<size_t>(index)];
+  traffic_.kv_written[static_cast<size_t>(index)] +=
+      rows() * static_cast<int64_t>(cache_.geometry(index).position_bytes());
   std::mutex mutex;
   std::optional<KvCache::Misfit> misfit;
   int64_t misfit_row = rows();
@@ -190,7 +200,10 @@ kernels::AttentionState Forward::part_state(int64_t index, int64_t padded_dim) c
 // Cuts the step into tiles of queries that read the same pages: large enough that a part of the context is
 // read for many queries, small enough that every thread has some. How it is cut never changes a query's own
 // sums.
-void Forward::plan_tiles(const AttentionSpec& a) {
+void Forward::plan_tiles(int64_t index) {
+  const AttentionSpec& a = *spec_.layers[static_cast<size_t>(index)].attention;
+  const auto head_bytes = static_cast<int64_t>(cache_.geometry(a.kv_owner).position_bytes()) / a.n_kv_heads;
+  int64_t& read = traffic_.kv_read[static_cast<size_t>(index)];
   constexpr int64_t kMostHeads = 12, kTilesPerThread = 4;
   const int64_t group = a.n_heads / a.n_kv_heads, splits = (group + kMostHeads - 1) / kMostHeads,
                 heads = (group + splits - 1) / splits;
@@ -212,6 +225,7 @@ void Forward::plan_tiles(const AttentionSpec& a) {
       for (int64_t h = 0; h < group; h += heads) {
         tiles_.push_back(
             {first, n, kv, kv * group + h, std::min(heads, group - h), first_part, n_parts, work, states});
+        read += (newest + 1 - oldest) * head_bytes;
         work += n_parts;
         states += n_parts * tiles_.back().n_queries();
       }

@@ -227,6 +227,19 @@ EngineStats Engine::stats() const {
           .kv_bytes_restored = i.bytes_restored};
 }
 
+const Traffic& Engine::traffic() const {
+  return impl_->forward.traffic();
+}
+
+void Engine::for_each_page(int32_t sequence, FunctionRef<void(const KvPageView&)> see) const {
+  impl_->check_open(sequence);
+  const KvCache& cache = impl_->cache;
+  for (int64_t layer = 0; layer < cache.n_layers(); layer++) {
+    const KvCache::Blocks live = cache.live(layer, sequence);
+    for (int64_t block = live.first; block < live.end; block++) see(cache.page_view(layer, sequence, block));
+  }
+}
+
 std::string Engine::numeric_mode() const {
   return fmt::format("{}, kv {}; {}", bits_mode(impl_->options.arithmetic),
                      kv_types_name(impl_->options.kv_dtype), impl_->kernels.name);

@@ -14,7 +14,9 @@
 #include "base/hash.h"
 #include "base/kv_types.h"
 #include "engine/arithmetic.h"
+#include "engine/kv_page.h"
 #include "engine/probe.h"
+#include "engine/traffic.h"
 #include "spec/model_spec.h"
 #include "spec/tensor_io.h"
 
@@ -103,8 +105,12 @@ class Engine {
   // damaged, the step at hand leaves no trace; earlier steps (chunks) of the call stay.
   void forward(std::span<const Feed> feeds, OnLogits on_logits, Probe* probe = nullptr);
 
+  // The pages of a sequence: per owner in order of layers, in order of positions.
+  void for_each_page(int32_t sequence, FunctionRef<void(const KvPageView&)> see) const;
+
   const ModelSpec& spec() const;
   EngineStats stats() const;
+  const Traffic& traffic() const;
   int threads() const;
   // f32 whatever the options say where no weight is quantised: float weights are multiplied in float in every
   // mode.

@@ -69,6 +69,7 @@ void Forward::run_expert(const FfnSpec& f, const LayerWeights& w, int64_t expert
   if (n == 0) return;
   auto product = [&](const Panels& weight, const Workspace::Rows& from, const Workspace::Rows& to) {
     const Operand x = operand(from, 0, n, weight);
+    traffic_.weights_read += static_cast<int64_t>(weight.bytes());
     team_.parallel_for(weight.n_panels(), 1,
                        [&](int64_t begin, int64_t end, int) { multiply(weight, begin, end, x, to); });
   };

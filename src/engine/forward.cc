@@ -24,6 +24,7 @@ void Forward::run(std::span<const StepRow> rows, OnLogits on_logits, Probe* prob
 
 void Forward::embed() {
   const float scale = static_cast<float>(spec_.embed_scale);
+  traffic_.table_rows_read += rows() * weights_.token_embedding.row_bytes();
   for (int64_t r = 0; r < rows(); r++) {
     weights_.token_embedding.gather(rows_[static_cast<size_t>(r)].token,
                                     {ws_.hidden.row(r), static_cast<size_t>(spec_.d_model)});
@@ -83,6 +84,7 @@ void Forward::per_layer_embedding(int64_t index) {
   project(ws_.hidden, {{&w.ple_gate, &ws_.gate}});
   for_rows([&](int64_t r) { k_.gelu_gate(ws_.gate.row(r), ws_.ple.row(r) + index * p, p, ws_.gate.row(r)); });
   project(ws_.gate, {{&w.ple_output, &ws_.branch}});
+  report(index, Op::ple_output, ws_.branch, spec_.d_model);
   for_rows([&](int64_t r) {
     k_.rms_norm(ws_.branch.row(r), w.ple_post_norm.data(), eps_, spec_.d_model, ws_.branch.row(r));
     k_.add(ws_.branch.row(r), spec_.d_model, ws_.hidden.row(r));
@@ -94,6 +96,7 @@ void Forward::per_layer_embedding(int64_t index) {
 void Forward::per_layer_inputs() {
   if (!spec_.ple_dim) return;
   const int64_t p = spec_.ple_dim, n_layers = spec_.n_layers(), width = n_layers * p;
+  traffic_.table_rows_read += rows() * weights_.ple_embedding.row_bytes();
   const float projection_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec_.d_model)));
   const float table_scale = static_cast<float>(std::sqrt(static_cast<double>(p))),
               both = static_cast<float>(std::sqrt(0.5));
@@ -117,6 +120,7 @@ void Forward::head(OnLogits on_logits) {
   for (int64_t first = 0; first < rows(); first += kHeadRows) {
     const int64_t n = std::min(kHeadRows, rows() - first);
     const Operand x = operand(ws_.normed, first, n, weights_.head);
+    traffic_.weights_read += static_cast<int64_t>(weights_.head.bytes());
     team_.parallel_for(weights_.head.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
       multiply(weights_.head, begin, end, x, ws_.logits);
       if (spec_.logit_softcap == 0) return;
@@ -132,7 +136,10 @@ void Forward::head(OnLogits on_logits) {
 }
 
 // ---- shared steps
-// ----------------------------------------------------------------------------------------------------------------
+
+void Forward::report(int64_t index, Op op, const Workspace::Rows& values, int64_t width) const {
+  if (probe_ && probe_->wants_ops()) probe_->on_op({index, op, ids_, values.row(0), width, values.width});
+}
 
 void Forward::for_rows(FunctionRef<void(int64_t)> f) {
   constexpr int64_t kRowsWorthAThread = 4;  // below it, waking the team costs more than the work
@@ -172,6 +179,7 @@ void Forward::project(const Workspace::Rows& from, std::initializer_list<Job> jo
   for (const Job& job : jobs) {
     if (!job.weight) continue;
     panels += job.weight->n_panels();
+    traffic_.weights_read += static_cast<int64_t>(job.weight->bytes());
     if (!operand_of || job.weight->format.quantised()) operand_of = job.weight;
   }
   const Operand x = operand(from, 0, rows(), *operand_of);
@@ -197,6 +205,7 @@ void Forward::gate_rows(Activation activation, const float* gate, const float* u
 
 void Forward::project_gated(const Workspace::Rows& from, const LayerWeights& w, Activation activation) {
   const Operand x = operand(from, 0, rows(), w.gate.format.quantised() ? w.gate : w.up);
+  traffic_.weights_read += static_cast<int64_t>(w.gate.bytes() + w.up.bytes());
   team_.parallel_for(w.gate.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
     multiply(w.gate, begin, end, x, ws_.gate);
     multiply(w.up, begin, end, x, ws_.up);

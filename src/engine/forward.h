@@ -12,6 +12,7 @@
 #include "engine/arithmetic.h"
 #include "engine/kv_cache.h"
 #include "engine/probe.h"
+#include "engine/traffic.h"
 #include "engine/weights.h"
 #include "kernels/kernels.h"
 #include "spec/model_spec.h"
@@ -78,6 +79,7 @@ class Forward {
   // Allocates nothing.
   void run(std::span<const StepRow> rows, OnLogits on_logits, Probe* probe);
   int64_t workspace_bytes() const { return ws_.bytes(); }
+  const Traffic& traffic() const { return traffic_; }
 
   // Most logit rows held at once; more are reported in several rounds.
   static constexpr int64_t kHeadRows = 16;
@@ -111,7 +113,7 @@ class Forward {
   void write_kv(int64_t index);
   void keep_wanted_rows();
   void prepare_queries(int64_t index);
-  void plan_tiles(const AttentionSpec& a);
+  void plan_tiles(int64_t index);
   bool parts_pay() const;
   void attend_tile(const AttentionSpec& a, const Tile& tile, int thread);
   void attend_parts(const AttentionSpec& a);
@@ -126,6 +128,7 @@ class Forward {
   Scratch scratch(int thread, int64_t padded_dim) const;
   kernels::AttentionState part_state(int64_t index, int64_t padded_dim) const;
   void report_scores(int64_t index);
+  void report(int64_t index, Op op, const Workspace::Rows& values, int64_t width) const;
   // ffn.cc, experts.cc
   void ffn(int64_t index);
   void per_layer_inputs();
@@ -172,6 +175,7 @@ class Forward {
   std::vector<RowId> ids_;  // of rows_, for the probe
   std::vector<Tile> tiles_;
   Probe* probe_ = nullptr;
+  Traffic traffic_;
 };
 
 }  // namespace lapidary

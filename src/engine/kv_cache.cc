@@ -150,6 +150,22 @@ std::byte* KvCache::page(int64_t layer, int32_t sequence, int64_t block) const {
   return pool(l).data(table.pages[static_cast<size_t>(block % l.ring)]);
 }
 
+KvPageView KvCache::page_view(int64_t layer, int32_t sequence, int64_t block) const {
+  const Layer& l = layers_[static_cast<size_t>(layer)];
+  const PageTable& table = at(sequence).tables[static_cast<size_t>(layer)];
+  const PagePool& pages = pool(l);
+  const int32_t page = table.pages[static_cast<size_t>(block % l.ring)];
+  return {.layer = layer,
+          .first = block * kBlock,
+          .positions = std::min(kBlock, length(sequence) - block * kBlock),
+          .room = kBlock,
+          .shared = pages.is_shared(page),
+          .sliding = l.geometry.window > 0,
+          .pool_offset = page * pages.page_bytes(),
+          .bytes = {pages.data(page), l.geometry.page_bytes()},
+          .pool_bytes = pages.page_bytes()};
+}
+
 // ---- going back, branching off ----
 
 int32_t KvCache::fork(int32_t sequence) {

@@ -11,6 +11,7 @@
 
 #include "base/buffer.h"
 #include "base/kv_types.h"
+#include "engine/kv_page.h"
 #include "engine/page_pool.h"
 #include "kernels/kernels.h"
 #include "spec/model_spec.h"
@@ -80,6 +81,7 @@ class KvCache {
 
   // The page of a layer that holds positions [block * kBlock, (block + 1) * kBlock). REQUIRES: live.
   std::byte* page(int64_t layer, int32_t sequence, int64_t block) const;
+  KvPageView page_view(int64_t layer, int32_t sequence, int64_t block) const;  // REQUIRES: live
   int64_t n_layers() const { return static_cast<int64_t>(layers_.size()); }
   const KvGeometry& geometry(int64_t layer) const { return layers_[static_cast<size_t>(layer)].geometry; }
   // Rounds to the storage types and writes one position; k, v: [n_kv_heads * head_dim], used up. A position

@@ -17,6 +17,7 @@ class PagePool {
   void give_back(int32_t page);  // one holder less; free when it was the last
   bool is_shared(int32_t page) const { return holders_[static_cast<size_t>(page)] > 1; }
   std::byte* data(int32_t page) const { return memory_.data() + static_cast<size_t>(page) * page_bytes_; }
+  int64_t page_bytes() const { return static_cast<int64_t>(page_bytes_); }
   int64_t bytes_in_use() const { return in_use_ * static_cast<int64_t>(page_bytes_); }
   int64_t bytes_reserved() const { return static_cast<int64_t>(memory_.size()); }
 

@@ -4,12 +4,41 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace lapidary {
 
 struct RowId {           // one row of a forward step
   int32_t sequence = 0;  // as returned by Engine::open
   int64_t position = 0;
+};
+
+// What the operations of a layer make, in the order in which they run. A layer reports what it has.
+enum class Op {
+  attention_input,  // [D] after the norm
+  key,
+  value,             // [K*Hd] as projected; owners. With k_eq_v there is no value
+  query,             // [H*Hd] as projected
+  turned_query,      // [H*Hd] after norm, RoPE and scale
+  attended,          // [H*Hd] what the heads got
+  attention_output,  // [D] projected, before its norm
+  ffn_input,         // [D] after the norm
+  gated,             // [F] act(gate) * up
+  ffn_output,        // [D] projected, experts included, before its norm
+  ple_output,        // [D] projected, before its norm
+};
+std::string_view op_name(Op op);
+
+// One operation's result for the rows of a step, row r at values + r * stride.
+struct OpRows {
+  int64_t layer = 0;
+  Op op{};
+  std::span<const RowId> rows;
+  const float* values = nullptr;
+  int64_t width = 0, stride = 0;
+  std::span<const float> row(size_t r) const {
+    return {values + static_cast<int64_t>(r) * stride, static_cast<size_t>(width)};
+  }
 };
 
 class Probe {
@@ -27,6 +56,9 @@ class Probe {
   // wants_scores().
   virtual void on_scores(int64_t layer, RowId row, int64_t head, int64_t first, std::span<const float> p) = 0;
   virtual bool wants_scores() const = 0;
+  // Every operation of every layer. Only when wants_ops().
+  virtual void on_op(const OpRows&) {}
+  virtual bool wants_ops() const { return false; }
 };
 
 }  // namespace lapidary

@@ -169,6 +169,10 @@ void GatheredTable::gather(int64_t index, std::span<float> out) const {
            index);
 }
 
+int64_t GatheredTable::row_bytes() const {
+  return static_cast<int64_t>(table.view.row(0).size());
+}
+
 Weights load_weights(const ModelSpec& spec, const TensorSource& source, Team& team,
                      const LoadOptions& options) {
   return Loader(spec, source, team, options).load();

@@ -22,6 +22,7 @@ struct GatheredTable {
   std::string name;
   // Decodes row `index` into out; Error(data) naming table and row when it holds a number that is not finite.
   void gather(int64_t index, std::span<float> out) const;
+  int64_t row_bytes() const;
 };
 
 struct LayerWeights {

@@ -143,6 +143,8 @@ Forward::Forward(const ModelSpec& spec, const Weights& weights, const kernels::K
   rows_.reserve(static_cast<size_t>(R));
   ids_.reserve(static_cast<size_t>(R));
   tiles_.reserve(static_cast<size_t>(R * most_tiles));
+  traffic_.kv_read.resize(spec.layers.size());
+  traffic_.kv_written.resize(spec.layers.size());
 }
 
 }  // namespace lapidary

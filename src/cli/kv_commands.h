@@ -1,0 +1,19 @@
+// The commands of the KV lab, one function each (cli/commands.h), and what they share.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+
+#include "cli/commands.h"
+#include "engine/engine.h"
+#include "formats/checkpoint.h"
+#include "kvlab/report_frame.h"
+
+namespace lapidary {
+
+// What a result says of itself. `engine`: null where nothing was computed.
+kvlab::Repro make_repro(const Checkpoint& checkpoint, const Engine* engine);
+
+std::string cpu_name();  // as the system says it
+
+}  // namespace lapidary
