@@ -132,7 +132,8 @@ std::string formatted(const BenchReport& report, const std::string& output) {
 }
 
 int bench(const BenchFlags& flags) {
-  const Checkpoint checkpoint = open_checkpoint(resolve_model(flags.model, false));
+  Checkpoint checkpoint = open_checkpoint(resolve_model(flags.model, false));
+  quantise_as_told(checkpoint, flags.engine);
   const Arithmetic arithmetic = arithmetic_from_name(flags.engine.arithmetic);
   BenchReport report;
   report.model = checkpoint.path.filename().string();

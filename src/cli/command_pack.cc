@@ -18,6 +18,7 @@
 #include "engine/pack.h"
 #include "formats/artifact_writer.h"
 #include "formats/convert.h"
+#include "formats/quantised_tensors.h"
 #include "spec/model_hash.h"
 #include "text/utf8.h"
 
@@ -34,10 +35,11 @@ Examples:
   lapidary pack smollm2-135m-instruct smollm2.lapidary
   lapidary verify smollm2.lapidary                           checksums, then the engine against the reference
   lapidary run smollm2.lapidary "Why is the sky blue?"
-  lapidary pack ~/models/gemma-4-E2B gemma-4-E2B.lapidary --force --json)";
+  lapidary pack ~/models/gemma-4-E2B gemma-4-E2B.lapidary --force --json
+  lapidary pack ~/models/gemma-4-12b gemma-4-12b.lapidary --quantise Q4_K_M    floats in, 4 bits out)";
 
 struct PackFlags {
-  std::string model, out;
+  std::string model, out, quantise;
   int threads = 0;
   bool force = false, json = false;
 };
@@ -126,9 +128,11 @@ boost::json::object report_json(const PackReport& report) {
 int run_pack(const PackFlags& flags) {
   const double start = now_seconds();
   const std::filesystem::path target = checked_name(flags);
-  const Checkpoint source = open_model(flags.model);
+  Checkpoint source = open_model(flags.model);
   refuse_packed(source, "pack");
-  PackReport report = write_artifact(source, target, flags.threads != 0 ? flags.threads : usable_cores());
+  const int threads = flags.threads != 0 ? flags.threads : usable_cores();
+  if (!flags.quantise.empty()) quantise_weights(source, flags.quantise, threads);
+  PackReport report = write_artifact(source, target, threads);
   report.seconds = now_seconds() - start;
   write_out(flags.json ? boost::json::serialize(report_json(report)) + "\n"
                        : report_text(report, Style::for_fd(STDOUT_FILENO)));
@@ -146,6 +150,7 @@ void add_pack_command(CLI::App& program, Action& action) {
   command
       ->add_option("--threads", flags->threads, "Threads (default: physical cores that this process may use)")
       ->check(between(1, 1024));
+  add_quantise_flag(*command, flags->quantise);
   command->add_flag("--force", flags->force, "Replace OUT when it is there");
   command->add_flag("--json", flags->json, "One JSON object");
   command->callback([flags, &action] {

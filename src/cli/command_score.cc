@@ -184,7 +184,7 @@ std::unique_ptr<ScoreExecutor> make_executor(const ScoreFlags& flags, const Chec
 
 int score(const ScoreFlags& flags) {
   ensure(!flags.file || !flags.ids, ErrorCode::usage, "FILE and --ids cannot be given together");
-  const Checkpoint checkpoint = open_model(flags.model);
+  const Checkpoint checkpoint = open_model(flags.model, flags.engine);
   const std::optional<Tokenizer> tokenizer = tokenizer_of(flags, checkpoint);
   const ScoreInput input = read_input(flags, checkpoint, tokenizer);
   const std::vector<ScoreWindow> windows = windows_of(flags, checkpoint, input);

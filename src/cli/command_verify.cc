@@ -280,7 +280,7 @@ int verify(const VerifyFlags& flags) {
   ensure(!flags.self_test || flags.against.empty(), ErrorCode::usage,
          "--self-test and --against cannot be given together");
   const double start = now_seconds();
-  Checkpoint checkpoint = open_model(flags.model);
+  Checkpoint checkpoint = open_model(flags.model, flags.engine);
   std::optional<Tokenizer> tokenizer;
   if (has_tokenizer(checkpoint.text)) tokenizer = make_tokenizer(checkpoint.text);
   Verification verification(flags, std::move(checkpoint), std::move(tokenizer));

@@ -5,12 +5,14 @@
 
 #include "base/error.h"
 #include "base/quote.h"
+#include "base/team.h"
 #include "cli/flags.h"
 #include "cli/model_path.h"
 #include "cli/terminal.h"
 #include "cli/text_assets.h"
 #include "engine/plain_weights.h"
 #include "formats/artifact.h"
+#include "formats/quantised_tensors.h"
 
 namespace lapidary {
 
@@ -60,6 +62,15 @@ void add_mode_flags(CLI::App& command, EngineFlags& flags) {
                   "to huge pages, which are read faster (copy) (default map)")
       ->check(CLI::IsMember({"map", "copy"}))
       ->group(group);
+  add_quantise_flag(command, flags.quantise);
+}
+
+void add_quantise_flag(CLI::App& command, std::string& mix) {
+  command
+      .add_option("--quantise", mix,
+                  "Quantise the weights of a float model while they are read: Q8_0, Q4_0, Q4_K_S, Q4_K_M, "
+                  "Q5_K_M or Q6_K")
+      ->group("Engine");
 }
 
 int64_t context_of(const Checkpoint& checkpoint, const EngineFlags& flags) {
@@ -75,6 +86,20 @@ Checkpoint open_model(const std::string& model, bool config_alone) {
   return checkpoint;
 }
 
+void quantise_as_told(Checkpoint& checkpoint, const EngineFlags& flags) {
+  if (flags.quantise.empty()) return;
+  ensure(checkpoint.artifact == nullptr, ErrorCode::usage,
+         "{}: --quantise {}: a packed model's weights are fixed; pack the float model with --quantise",
+         checkpoint.path.string(), flags.quantise);
+  quantise_weights(checkpoint, flags.quantise, flags.threads != 0 ? flags.threads : usable_cores());
+}
+
+Checkpoint open_model(const std::string& model, const EngineFlags& flags) {
+  Checkpoint checkpoint = open_model(model);
+  quantise_as_told(checkpoint, flags);
+  return checkpoint;
+}
+
 void refuse_packed(const Checkpoint& checkpoint, std::string_view command) {
   ensure(checkpoint.artifact == nullptr, ErrorCode::usage,
          "{}: a packed model cannot be the source of {}; take the model that it was packed from, {}",
@@ -82,9 +107,9 @@ void refuse_packed(const Checkpoint& checkpoint, std::string_view command) {
          checkpoint.artifact ? lapidary::quoted(checkpoint.artifact->facts.source) : std::string());
 }
 
-TextModel open_text_model(const std::string& model) {
+TextModel open_text_model(const std::string& model, const EngineFlags& flags) {
   const double start = now_seconds();
-  Checkpoint checkpoint = open_model(model);
+  Checkpoint checkpoint = open_model(model, flags);
   const double opened = now_seconds();
   Tokenizer tokenizer = make_tokenizer(checkpoint.text);
   const LoadTimes times{opened - start, now_seconds() - opened, 0, 0};

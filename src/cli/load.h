@@ -23,6 +23,7 @@ struct EngineFlags {
   int64_t context = 0;
   std::string kv_dtype = "f16", arithmetic{arithmetic_name(kDefaultArithmetic)};
   std::string weights = "map";  // of a packed model: map or copy
+  std::string quantise;         // mix that float weights are quantised to while they are read; empty: none
   int64_t keep_behind = 0;      // a flag of commands that go back in a text
   int64_t sequences = 1;        // no flag: how many the command keeps at once
 };
@@ -42,6 +43,10 @@ struct LoadTimes {
 
 // MODEL as given on the command line, opened. Weights of a packed model can be read as plain numbers too.
 Checkpoint open_model(const std::string& model, bool config_alone = false);
+// As the flags want its weights: quantised, or as they are.
+Checkpoint open_model(const std::string& model, const EngineFlags& flags);
+void quantise_as_told(Checkpoint& checkpoint, const EngineFlags& flags);
+void add_quantise_flag(CLI::App& command, std::string& mix);
 // Error(usage) for a packed model where `command` needs the numbers that the packed ones came from.
 void refuse_packed(const Checkpoint& checkpoint, std::string_view command);
 
@@ -50,7 +55,7 @@ struct TextModel {
   Tokenizer tokenizer;
   LoadTimes times;
 };
-TextModel open_text_model(const std::string& model);
+TextModel open_text_model(const std::string& model, const EngineFlags& flags = {});
 
 EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& flags);
 

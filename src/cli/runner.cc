@@ -133,7 +133,7 @@ class AnswerView {
 }  // namespace
 
 Runner open_runner(const RunFlags& flags) {
-  Runner runner{open_text_model(flags.model), {}, {}, {}, {}, {}, {}};
+  Runner runner{open_text_model(flags.model, flags.engine), {}, {}, {}, {}, {}, {}};
   const Checkpoint& checkpoint = runner.model.checkpoint;
   runner.generation.max_tokens = flags.max_tokens;
   runner.generation.show_special = flags.show_special;
