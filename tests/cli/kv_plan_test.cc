@@ -32,8 +32,9 @@ TEST(KvPlan, E2bInText) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
   EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << "colours belong to terminals";
-  for (const char* part : {"as if in bf16", "18,432", "43,008", "6,144", "14,336", "811,597,824", "774 MiB",
-                           "reads L13", "SSSSF ×3", "×3.00", "15 own their K and V, 20 read another's"})
+  for (const char* part :
+       {"weights, as if in bf16", "18,432", "43,008", "6,144", "14,336", "811,597,824", "774 MiB",
+        "reads L13", "SSSSF ×3", "×3.00", "15 own their K and V, 20 read another's"})
     EXPECT_TRUE(has(outcome.out, part)) << part << "\n" << outcome.out;
   EXPECT_LT(outcome.seconds, 1.0);
 }
