@@ -143,6 +143,10 @@ int prefix(PrefixFlags flags) {
   flags.options.keep_behind = flags.engine.keep_behind;
   flags.options.words = words_of(model);
   flags.engine.sequences = kvlab::prefix_sequences(flags.options);
+  if (flags.engine.context == 0 && !state) {  // no more address space than the prompts need
+    for (const std::vector<int32_t>& ids : prompts)
+      flags.engine.context = std::max(flags.engine.context, static_cast<int64_t>(ids.size()));
+  }
   LoadTimes times;
   const std::unique_ptr<Engine> engine = load_engine(model.checkpoint, flags.engine, times);
   Progress progress("replaying");

@@ -6,6 +6,7 @@
 
 #include "cli/numbers.h"
 #include "cli/table.h"
+#include "kernels/kv_layout.h"
 
 namespace lapidary {
 namespace {
@@ -93,9 +94,11 @@ std::string totals_text(const PrefixReport& report, const Style& style) {
     out += report.state ? fmt::format(", {} to the refused state.\n", grouped(t.lost_mismatch)) : ".\n";
   }
   out += fmt::format(
-      "Not recomputed: {} B of K and V ({} B a position). Pages shared: {}, copied for writing: {}.\n",
-      grouped(t.bytes_not_recomputed), grouped(report.bytes_per_position), grouped(t.pages_shared),
-      grouped(t.pages_copied));
+      "Not recomputed: {} B of K and V ({} B a position).\n"
+      "Pages of {} positions: {} shared as they lie, {} taken over in part and copied before they were "
+      "written.\n",
+      grouped(t.bytes_not_recomputed), grouped(report.bytes_per_position), kernels::kBlock,
+      grouped(t.pages_shared), grouped(t.pages_copied));
   out += fmt::format("Time to the first logits of all prompts: {}", seconds_text(t.seconds));
   out += report.options.check ? fmt::format("; from nothing: {}.\n", seconds_text(t.fresh_seconds)) : ".\n";
   return out;
