@@ -188,7 +188,7 @@ std::string run_text(const RecomputeReport& report, const RunResult& run, const 
                   type_of(run.facts.keys), type_of(run.facts.values), type_of(run.facts.logits));
   const RunResult& first = report.runs.front();
   if (&run != &first && run.tokens == first.tokens) {
-    out += fmt::format("  decoded the tokens that {} did\n\n", first.facts.name);
+    out += fmt::format("  picked the same tokens as {}\n\n", first.facts.name);
   } else {
     out += choices_table(run, report.prompt_tokens, piece, style) + "\n";
   }

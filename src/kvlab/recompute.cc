@@ -280,9 +280,8 @@ std::string RunResult::verdict() const {
   };
   const Recomputation& worst = *std::min_element(recomputations.begin(), recomputations.end(), by_bits);
   const KvDifference kv = worst.kv();
-  const std::string times = recomputations.size() == 1
-                                ? "the recomputation"
-                                : fmt::format("{} recomputations", recomputations.size());
+  const std::string times =
+      fmt::format("{} recomputation{}", recomputations.size(), recomputations.size() == 1 ? "" : "s");
   const std::string elements = grouped_number(kv.elements);
   if (same()) {
     return fmt::format(
