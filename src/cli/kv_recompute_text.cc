@@ -220,4 +220,25 @@ std::string recompute_text(const RecomputeReport& report, const RecomputeView& v
   return out;
 }
 
+std::string recompute_csv(const RecomputeReport& report) {
+  std::string out =
+      "run,numeric_mode,chunk,batch,threads,calls,layer,elements,equal,equal_percent,prompt_elements,"
+      "prompt_equal,decode_elements,decode_equal,max_abs_diff_k,max_abs_diff_v,max_ulps,ulps_0,ulps_1,ulps_2,"
+      "ulps_more,hidden_elements,hidden_equal,hidden_max_abs_diff\n";
+  for (const RunResult& run : report.runs)
+    for (const Recomputation& r : run.recomputations)
+      for (const kvlab::LayerDifference& layer : r.layers) {
+        const KvDifference kv = layer.all();
+        const kvlab::Difference& hidden = r.hidden[static_cast<size_t>(layer.layer)];
+        out += fmt::format("{},\"{}\",{},{},{},{},{},{},{},{},", run.facts.name, run.facts.numeric_mode,
+                           r.chunk, r.batch, r.threads, r.calls, layer.layer, kv.elements, kv.equal,
+                           kvlab::percent_equal(kv.equal, kv.elements));
+        out += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", layer.prompt.elements, layer.prompt.equal,
+                           layer.decode.elements, layer.decode.equal, kv.max_abs_k, kv.max_abs_v, kv.max_ulps,
+                           fmt::join(kv.histogram, ","), hidden.elements,
+                           fmt::format("{},{}", hidden.equal, hidden.max_abs));
+      }
+  return out;
+}
+
 }  // namespace lapidary
