@@ -297,7 +297,7 @@ class Proof {
     again.push_back(first_);
     check("from there on, the next logits are equal, bit for bit", "",
           same_bits(fed(engine_, target, again), expected_.next),
-          fmt::format("{} tokens fed again, then the next one", again.size() - 1));
+          fmt::format("{} of the prompt fed again, then the next token", again.size() - 1));
   }
 
   // Pages that held NaN are used again by a run of half the length: nothing of it may shine through.
