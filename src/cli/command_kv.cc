@@ -34,9 +34,9 @@ kvlab::Repro make_repro(const Checkpoint& checkpoint, const Engine* engine) {
 }
 
 void add_kv_command(CLI::App& program, Action& action) {
-  (void)action;
   CLI::App* kv = program.add_subcommand("kv", kKvDescription);
   kv->require_subcommand(1);
+  add_kv_roofline_command(*kv, action);
 }
 
 }  // namespace lapidary

@@ -16,4 +16,6 @@ kvlab::Repro make_repro(const Checkpoint& checkpoint, const Engine* engine);
 
 std::string cpu_name();  // as the system says it
 
+void add_kv_roofline_command(CLI::App& kv, Action& action);
+
 }  // namespace lapidary
