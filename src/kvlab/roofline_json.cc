@@ -180,6 +180,7 @@ json::object roofline_json(const RooflineReport& report, const Repro& repro) {
   out["plan"] = {{"lengths", json::value_from(report.plan.lengths)},
                  {"left_out", std::move(left_out)},
                  {"steps", report.plan.steps},
+                 {"rounds", report.plan.rounds},
                  {"warm_up", report.plan.warm_up},
                  {"part_steps", report.plan.part_steps},
                  {"seed", report.plan.seed}};
