@@ -271,9 +271,9 @@ class Measurement {
     on_work_("probing the memory again", 0, 1);
     for (ReadMeasure& measure : report.bandwidth.measures) {
       if (measure.threads != run.threads) continue;
-      measure.again = measure_memory(run.threads, report.bandwidth.probe_bytes);
-      run.drift->memory_first = measure.huge.best_per_second;
-      run.drift->memory_again = measure.again.best_per_second;
+      measure_again(measure);
+      run.drift->memory_first = measure.before;
+      run.drift->memory_again = measure.after;
     }
   }
 

@@ -202,10 +202,11 @@ class Words {
     if (!run_.drift) return;
     const Drift& drift = *run_.drift;
     if (drift.memory_warning())
-      say(fmt::format(
-          "Memory was read at {} before all steps and at {} after them: predictions and passes are as "
-          "uncertain.",
-          rate(drift.memory_first), rate(drift.memory_again)));
+      say(
+          fmt::format("Memory was read at {} before all steps and at {} after them: predictions take the "
+                      "better rate, and are "
+                      "as uncertain.",
+                      rate(drift.memory_first), rate(drift.memory_again)));
     if (drift.warning())
       say(fmt::format(
           "The machine was not at rest: {} took {:+.0f} % when measured again. The seconds here, and what "
