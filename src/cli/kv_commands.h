@@ -24,5 +24,6 @@ void add_kv_recompute_command(CLI::App& kv, Action& action);
 std::string cpu_name();  // as the system says it
 
 void add_kv_offload_command(CLI::App& kv, Action& action);
+void add_kv_roofline_command(CLI::App& kv, Action& action);
 
 }  // namespace lapidary
