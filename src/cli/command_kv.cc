@@ -34,9 +34,10 @@ kvlab::Repro make_repro(const Checkpoint& checkpoint, const Engine* engine) {
 }
 
 void add_kv_command(CLI::App& program, Action& action) {
-  (void)action;
   CLI::App* kv = program.add_subcommand("kv", kKvDescription);
   kv->require_subcommand(1);
+  add_kv_plan_command(*kv, action);
+  add_kv_bytes_command(*kv, action);
 }
 
 }  // namespace lapidary

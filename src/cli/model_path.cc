@@ -73,7 +73,7 @@ fs::path resolve_folder(const fs::path& folder, bool config_alone) {
   if (is_there(folder / "config.json")) {
     if (has_weights(folder)) return folder;
     ensure(config_alone, ErrorCode::usage,
-           "{} has a config.json but no .safetensors weights; only inspect can do with that",
+           "{} has a config.json but no .safetensors weights; only inspect and kv plan can do with that",
            lapidary::quoted(folder.string()));
     return folder / "config.json";
   }
@@ -102,7 +102,7 @@ fs::path resolve_existing(const fs::path& path, bool config_alone) {
          "{} is a weight file; name the folder that holds it and its config.json",
          lapidary::quoted(path.string()));
   ensure(path.extension() != ".json", ErrorCode::usage,
-         "{} is a configuration without weights; only inspect can do with that",
+         "{} is a configuration without weights; only inspect and kv plan can do with that",
          lapidary::quoted(path.string()));
   fail(ErrorCode::usage, "{} is no model: expected a Hugging Face folder, a .gguf file, a {} file{}",
        lapidary::quoted(path.string()), kArtifactExtension, config_alone ? ", a config.json" : "");

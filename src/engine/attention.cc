@@ -204,12 +204,12 @@ void Forward::plan_tiles(int64_t index) {
   const AttentionSpec& a = *spec_.layers[static_cast<size_t>(index)].attention;
   const auto head_bytes = static_cast<int64_t>(cache_.geometry(a.kv_owner).position_bytes()) / a.n_kv_heads;
   int64_t& read = traffic_.kv_read[static_cast<size_t>(index)];
-  constexpr int64_t kMostHeads = 12, kTilesPerThread = 4;
-  const int64_t group = a.n_heads / a.n_kv_heads, splits = (group + kMostHeads - 1) / kMostHeads,
+  constexpr int64_t kTilesPerThread = 4;
+  const int64_t group = a.n_heads / a.n_kv_heads, splits = kv_passes(a.n_heads, a.n_kv_heads),
                 heads = (group + splits - 1) / splits;
   const int64_t fair = rows() * a.n_kv_heads * splits / (kTilesPerThread * team_.size());
   const int64_t max_rows =
-      std::clamp(fair, std::max<int64_t>(1, kMostHeads / heads), std::max<int64_t>(1, kTileQueries / heads));
+      std::clamp(fair, std::max<int64_t>(1, kTileHeads / heads), std::max<int64_t>(1, kTileQueries / heads));
   int64_t work = 0, states = 0;
   tiles_.clear();
   for (int64_t first = 0; first < rows();) {

@@ -7,6 +7,13 @@
 
 namespace lapidary {
 
+// Most query heads that read a KV head's positions together. Where more share one, they read in several
+// passes.
+inline constexpr int64_t kTileHeads = 12;
+constexpr int64_t kv_passes(int64_t n_heads, int64_t n_kv_heads) {
+  return (n_heads / n_kv_heads + kTileHeads - 1) / kTileHeads;
+}
+
 struct Traffic {                    // bytes, since the engine was made
   int64_t weights_read = 0;         // packed panels of every product
   int64_t table_rows_read = 0;      // rows of tables that are gathered: embeddings

@@ -5,6 +5,7 @@
 
 #include "base/kv_types.h"
 #include "spec/model_spec.h"
+#include "spec/tensor_table.h"
 
 namespace lapidary {
 
@@ -16,6 +17,11 @@ struct ParameterCount {
   int64_t matrices_touched_per_token = 0;
 };
 ParameterCount count_parameters(const ModelSpec& spec);
+// Elements of a tensor that computing one token reads: ParameterCount's rule.
+int64_t touched_elements(const ModelSpec& spec, const TensorInfo& info);
+
+// K and V of one position of one layer.
+int64_t kv_position_bytes(const AttentionSpec& attention, const KvTypes& types);
 
 struct KvBytes {        // per position of one sequence
   int64_t global = 0;   // owners with window 0: grows for ever

@@ -100,7 +100,7 @@ TEST_F(ModelPath, ConfigurationAloneIsForInspect) {
   EXPECT_EQ(resolve_model(config.string(), true), config);
   EXPECT_EQ(resolve_model(config.parent_path().string(), true), config);
   expect_error([&] { resolve_model(config.string(), false); }, ErrorCode::usage,
-               "only inspect can do with that");
+               "only inspect and kv plan can do with that");
   expect_error([&] { resolve_model(config.parent_path().string(), false); }, ErrorCode::usage,
                "no .safetensors weights");
 }
