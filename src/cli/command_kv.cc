@@ -38,6 +38,7 @@ void add_kv_command(CLI::App& program, Action& action) {
   kv->require_subcommand(1);
   add_kv_plan_command(*kv, action);
   add_kv_bytes_command(*kv, action);
+  add_kv_offload_command(*kv, action);
 }
 
 }  // namespace lapidary
