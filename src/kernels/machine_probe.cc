@@ -234,21 +234,50 @@ double operations_per_second(Team& team, const Loop& loop, int rounds) {
 
 }  // namespace
 
-double read_bandwidth(Team& team, Isa isa, int64_t bytes, int rounds, PageSize pages) {
-  const int64_t n_pages = std::max<int64_t>(1, bytes / kPage);
-  const auto size = static_cast<size_t>(n_pages * kPage);
-  const Buffer memory(size, "memory probe", pages == PageSize::small);
+ReadProbe::ReadProbe(Team& team, int64_t bytes, PageSize pages)
+    : memory_(static_cast<size_t>(std::max<int64_t>(1, bytes / kPage) * kPage), "memory probe",
+              pages == PageSize::small) {
   if (pages == PageSize::small)
-    ::madvise(memory.data(), size, MADV_NOHUGEPAGE);  // fails only where there are none
-  std::memset(memory.data(), 1, size);                // before it, all pages are the same page of zeros
+    ::madvise(memory_.data(), memory_.size(), MADV_NOHUGEPAGE);  // fails only where there are none
+  // Before it, all pages are the same page of zeros. Pieces of 2 MiB: each page is one thread's.
+  team.parallel_for(size() / kPage, 512, [&](int64_t begin, int64_t end, int) {
+    std::memset(memory_.data() + begin * kPage, 1, static_cast<size_t>((end - begin) * kPage));
+  });
+}
+
+std::vector<double> ReadProbe::rates(Team& team, Isa isa, int64_t bytes, int rounds) const {
+  constexpr int64_t kBytesOfRound = int64_t{64} << 20;
+  const int64_t n_pages = std::clamp<int64_t>(bytes / kPage, 1, size() / kPage);
+  const int64_t passes = std::max<int64_t>(1, kBytesOfRound / (n_pages * kPage));
   const auto sum = probes(isa).sum;
   std::atomic<uint64_t> total{0};
-  const double seconds = least_seconds(rounds, [&] {
-    team.parallel_for(n_pages, 64, [&](int64_t begin, int64_t end, int) {
-      total.fetch_add(sum(memory.data() + begin * kPage, (end - begin) * kPage), std::memory_order_relaxed);
+  const auto read = [&](int64_t begin, int64_t end) {
+    total.fetch_add(sum(memory_.data() + begin * kPage, (end - begin) * kPage), std::memory_order_relaxed);
+  };
+  const auto run = [&] {
+    if (passes == 1) {  // small pieces: no thread waits long for another
+      team.parallel_for(n_pages, 64, [&](int64_t begin, int64_t end, int) { read(begin, end); });
+      return;
+    }
+    const int64_t shares =
+        std::min<int64_t>(team.size(), n_pages);  // a slice for each thread, in its own caches
+    team.parallel_for(shares, 1, [&](int64_t first, int64_t last, int) {
+      for (int64_t share = first; share < last; share++)
+        for (int64_t pass = 0; pass < passes; pass++)
+          read(n_pages * share / shares, n_pages * (share + 1) / shares);
     });
-  });
-  return static_cast<double>(size) / seconds;
+  };
+  run();
+  std::vector<double> rates;
+  for (int i = 0; i < rounds; i++)
+    rates.push_back(static_cast<double>(passes * n_pages * kPage) / least_seconds(1, run));
+  return rates;
+}
+
+double read_bandwidth(Team& team, Isa isa, int64_t bytes, int rounds, PageSize pages) {
+  const ReadProbe probe(team, bytes, pages);
+  const std::vector<double> rates = probe.rates(team, isa, bytes, rounds);
+  return *std::max_element(rates.begin(), rates.end());
 }
 
 Peak arithmetic_peak(Team& team, Isa isa, int rounds) {
