@@ -141,7 +141,8 @@ int bench(const BenchFlags& flags) {
   report.isa = kernels::kernels().name;
   report.cpu = cpu_name();
   report.integer_products = arithmetic != Arithmetic::f32 && mostly_quantised(checkpoint);
-  report.integer_terms = arithmetic == Arithmetic::a16 ? 2 : 1;
+  const bool fewer_terms = numeric_mode_from_name(flags.engine.mode) == NumericMode::fast;
+  report.integer_terms = arithmetic == Arithmetic::a16 && !fewer_terms ? 2 : 1;
   const std::vector<int> threads = flags.threads.empty() ? std::vector<int>{usable_cores()} : flags.threads;
   for (const int count : threads) bench_threads(report, flags, checkpoint, count);
   report.peak_rss_bytes = peak_rss_bytes();

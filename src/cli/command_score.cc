@@ -233,7 +233,7 @@ void add_score_command(CLI::App& program, Action& action) {
   add_engine_flags(*command, flags->engine);
   command->callback([flags, command, &action] {
     // What only the engine has must not look as if it were obeyed.
-    for (const char* flag : {"--chunk", "--kv-dtype", "--arithmetic"}) {
+    for (const char* flag : {"--chunk", "--kv-dtype", "--arithmetic", "--mode"}) {
       if (flags->executor == "reference" && command->count(flag) > 0) {
         throw CLI::ValidationError(flag, "belongs to the engine, not to --executor reference");
       }

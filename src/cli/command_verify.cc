@@ -199,7 +199,7 @@ class Verification {
                     [](const auto& entry) { return is_quantised(*dtype_from_name(entry.first)); });
     const EngineFlags flags = shipped_flags();
     return kv_types_from_name(flags.kv_dtype, "--kv-dtype") == KvTypes(DType::f32) &&
-           (flags.arithmetic == "f32" || !quantised);
+           (flags.arithmetic == "f32" || !quantised) && flags.mode == "exact";
   }
 
   // Step two: what does the mode cost that answers are computed in?
@@ -209,8 +209,9 @@ class Verification {
     const std::unique_ptr<Engine> engine = load_engine(checkpoint_, flags, times);
     report_.shipped_engine = engine_text(*engine);
     if (judged_) {
-      report_.shipped_tolerances =
-          tolerances_of(engine_options(checkpoint_, flags).kv_dtype, engine->arithmetic());
+      const bool fewer_terms = engine->mode() == NumericMode::fast && engine->arithmetic() == Arithmetic::a16;
+      report_.shipped_tolerances = tolerances_of(engine_options(checkpoint_, flags).kv_dtype,
+                                                 fewer_terms ? Arithmetic::a8 : engine->arithmetic());
     }
     Progress progress("verifying the shipped mode");
     for (const PromptResult& prompt : report_.prompts) {
@@ -229,7 +230,10 @@ class Verification {
 
   EngineFlags shipped_flags() const {
     EngineFlags out = flags_.engine;
-    if (flags_.full_dtype) out.kv_dtype = out.arithmetic = "f32";
+    if (flags_.full_dtype) {
+      out.kv_dtype = out.arithmetic = "f32";
+      out.mode = "exact";
+    }
     out.context = 0;  // no more pages than the prompts need
     for (const VerifyPrompt& prompt : prompts_) {
       out.context = std::max(out.context, static_cast<int64_t>(prompt.tokens.size()) + flags_.decode);
@@ -240,6 +244,7 @@ class Verification {
   EngineFlags float_flags() const {
     EngineFlags out = shipped_flags();
     out.kv_dtype = out.arithmetic = "f32";
+    out.mode = "exact";
     return out;
   }
 

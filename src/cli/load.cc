@@ -26,7 +26,8 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->group(group);
   command.add_flag("--pin", flags.pin, "Keep each thread on a core of its own")->group(group);
   command
-      .add_option("--chunk", flags.chunk, "Rows of one prefill step; never changes the result (default 256)")
+      .add_option("--chunk", flags.chunk,
+                  "Rows of one prefill step; changes no result but of --mode fast (default 256)")
       ->check(between(1, 65536))
       ->group(group);
   command
@@ -38,6 +39,17 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
 }
 
 void add_mode_flags(CLI::App& command, EngineFlags& flags) {
+  add_number_flags(command, flags);
+  command
+      .add_option("--mode", flags.mode,
+                  fmt::format("exact: the same bits in prefill and decode, for any chunk and batch; fast: "
+                              "prefill of {} rows and more rounds otherwise (default exact)",
+                              kFastRows))
+      ->check(CLI::IsMember({"exact", "fast"}))
+      ->group("Engine");
+}
+
+void add_number_flags(CLI::App& command, EngineFlags& flags) {
   const auto group = "Engine";
   command
       .add_option(
@@ -101,6 +113,7 @@ EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& fl
   options.kv_dtype = kv_types_from_name(flags.kv_dtype, "--kv-dtype");
   options.keep_behind = flags.keep_behind;
   options.arithmetic = arithmetic_from_name(flags.arithmetic);
+  options.mode = numeric_mode_from_name(flags.mode);
   options.copy_packed = flags.weights == "copy";
   return options;
 }

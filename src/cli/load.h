@@ -21,13 +21,14 @@ struct EngineFlags {
   bool pin = false;
   int64_t chunk = 256;
   int64_t context = 0;
-  std::string kv_dtype = "f16", arithmetic{arithmetic_name(kDefaultArithmetic)};
+  std::string kv_dtype = "f16", arithmetic{arithmetic_name(kDefaultArithmetic)}, mode = "exact";
   std::string weights = "map";  // of a packed model: map or copy
   int64_t keep_behind = 0;      // a flag of commands that go back in a text
   int64_t sequences = 1;        // no flag: how many the command keeps at once
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
-void add_mode_flags(CLI::App& command, EngineFlags& flags);  // of these, what changes the numbers
+void add_mode_flags(CLI::App& command, EngineFlags& flags);    // of these, what changes the numbers
+void add_number_flags(CLI::App& command, EngineFlags& flags);  // the same without --mode
 
 // Positions of one sequence: --context, or what the model was made for. Error(usage) when the flag asks for
 // more than that.

@@ -20,4 +20,19 @@ Arithmetic arithmetic_from_name(std::string_view name) {
   fail(ErrorCode::usage, "arithmetic: expected f32, a16 or a8, got \"{}\"", name);
 }
 
+std::string_view numeric_mode_name(NumericMode mode) {
+  switch (mode) {
+    case NumericMode::exact: return "exact";
+    case NumericMode::fast: return "fast";
+  }
+  fail(ErrorCode::internal, "a numeric mode without a name");
+}
+
+NumericMode numeric_mode_from_name(std::string_view name) {
+  for (const NumericMode mode : {NumericMode::exact, NumericMode::fast}) {
+    if (numeric_mode_name(mode) == name) return mode;
+  }
+  fail(ErrorCode::usage, "numeric mode: expected exact or fast, got \"{}\"", name);
+}
+
 }  // namespace lapidary

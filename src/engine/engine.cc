@@ -18,9 +18,12 @@ Arithmetic in_effect(Arithmetic wanted, const Weights& weights) {
 }
 
 // What the bits of K and V depend on.
-std::string bits_mode(Arithmetic arithmetic) {
-  if (arithmetic == Arithmetic::f32) return "exact, f32 accumulation";
-  return fmt::format("exact, {}, f32 accumulation", arithmetic_name(arithmetic));
+std::string bits_mode(const EngineOptions& options) {
+  const std::string_view mode = numeric_mode_name(options.mode);
+  if (options.arithmetic == Arithmetic::f32) return fmt::format("{}, f32 accumulation", mode);
+  const bool fewer_terms = options.mode == NumericMode::fast && options.arithmetic == Arithmetic::a16;
+  return fmt::format("{}, {}{}, f32 accumulation", mode, arithmetic_name(options.arithmetic),
+                     fewer_terms ? "/a8" : "");
 }
 
 const ModelSpec& validated(const ModelSpec& spec) {
@@ -70,7 +73,8 @@ struct Engine::Impl {
         weights(load_weights(spec, source, team, {o.copy_packed, o.on_load})),
         cache(spec,
               {options.kv_dtype, options.max_sequences, options.context, options.chunk, options.keep_behind}),
-        forward(spec, weights, kernels, team, cache, in_effect(options.arithmetic, weights), options.chunk) {
+        forward(spec, weights, kernels, team, cache, {in_effect(options.arithmetic, weights), options.mode},
+                options.chunk) {
     options.arithmetic = in_effect(options.arithmetic, weights);
     rows.reserve(static_cast<size_t>(options.chunk));
     fed.reserve(static_cast<size_t>(options.max_sequences));
@@ -178,16 +182,14 @@ int64_t Engine::earliest_restart(int32_t sequence) const {
 void Engine::save(int32_t sequence, const Hash128& model, std::span<const std::byte> attachment,
                   StateSink sink) const {
   impl_->check_open(sequence);
-  write_state(impl_->cache, sequence, {impl_->spec, model, bits_mode(impl_->options.arithmetic)}, attachment,
-              sink);
+  write_state(impl_->cache, sequence, {impl_->spec, model, bits_mode(impl_->options)}, attachment, sink);
 }
 
 void Engine::restore(int32_t sequence, std::span<const std::byte> state, const Hash128& model,
                      std::string_view name, StateSink accept) {
   impl_->check_open(sequence);
-  impl_->bytes_restored +=
-      read_state(impl_->cache, sequence, {impl_->spec, model, bits_mode(impl_->options.arithmetic)}, state,
-                 name, accept);
+  impl_->bytes_restored += read_state(impl_->cache, sequence, {impl_->spec, model, bits_mode(impl_->options)},
+                                      state, name, accept);
 }
 
 int64_t Engine::context() const {
@@ -201,6 +203,9 @@ int Engine::threads() const {
 }
 Arithmetic Engine::arithmetic() const {
   return impl_->options.arithmetic;
+}
+NumericMode Engine::mode() const {
+  return impl_->options.mode;
 }
 
 void Engine::forward(std::span<const Feed> feeds, OnLogits on_logits, Probe* probe) {
@@ -241,8 +246,8 @@ void Engine::for_each_page(int32_t sequence, FunctionRef<void(const KvPageView&)
 }
 
 std::string Engine::numeric_mode() const {
-  return fmt::format("{}, kv {}; {}", bits_mode(impl_->options.arithmetic),
-                     kv_types_name(impl_->options.kv_dtype), impl_->kernels.name);
+  return fmt::format("{}, kv {}; {}", bits_mode(impl_->options), kv_types_name(impl_->options.kv_dtype),
+                     impl_->kernels.name);
 }
 
 }  // namespace lapidary

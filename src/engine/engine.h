@@ -1,6 +1,7 @@
 // The engine: weights packed for this CPU, a paged KV cache, and forward steps over batches of sequences.
 // Every logit row depends only on its own sequence's tokens and positions: the same bits for any batch, chunk
-// and thread count. Not thread-safe: one caller at a time (the engine brings its own threads).
+// and thread count (but in NumericMode::fast, where batch and chunk matter). Not thread-safe: one caller at a
+// time (the engine brings its own threads).
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,7 @@ struct EngineOptions {
   int64_t context = 0;  // positions per sequence; 0: the model's max_position
   KvTypes kv_dtype;     // of keys and values (base/kv_types.h): f32; the commands take f16
   Arithmetic arithmetic = kDefaultArithmetic;  // of products with quantised weights
+  NumericMode mode = NumericMode::exact;
   // Positions kept behind each window, so that a sequence can be cut back that far (trim). They cost their
   // bytes in every layer with a window; 0 keeps what is left in partly used pages only.
   int64_t keep_behind = 0;
@@ -115,6 +117,7 @@ class Engine {
   // f32 whatever the options say where no weight is quantised: float weights are multiplied in float in every
   // mode.
   Arithmetic arithmetic() const;
+  NumericMode mode() const;
   std::string numeric_mode() const;  // "exact, a16, f32 accumulation, kv bf16; avx2"
 
  private:

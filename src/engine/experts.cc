@@ -70,8 +70,9 @@ void Forward::run_expert(const FfnSpec& f, const LayerWeights& w, int64_t expert
   auto product = [&](const Panels& weight, const Workspace::Rows& from, const Workspace::Rows& to) {
     const Operand x = operand(from, 0, n, weight);
     traffic_.weights_read += static_cast<int64_t>(weight.bytes());
-    team_.parallel_for(weight.n_panels(), 1,
-                       [&](int64_t begin, int64_t end, int) { multiply(weight, begin, end, x, to); });
+    team_.parallel_for(weight.n_panels(), 1, [&](int64_t begin, int64_t end, int thread) {
+      multiply(weight, begin, end, x, to, thread);
+    });
   };
   product(w.expert_gate_up[static_cast<size_t>(expert)], ws_.expert_rows, ws_.expert_gate_up);
   for (int64_t i = 0; i < n; i++)

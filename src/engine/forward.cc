@@ -121,8 +121,8 @@ void Forward::head(OnLogits on_logits) {
     const int64_t n = std::min(kHeadRows, rows() - first);
     const Operand x = operand(ws_.normed, first, n, weights_.head);
     traffic_.weights_read += static_cast<int64_t>(weights_.head.bytes());
-    team_.parallel_for(weights_.head.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
-      multiply(weights_.head, begin, end, x, ws_.logits);
+    team_.parallel_for(weights_.head.n_panels(), 1, [&](int64_t begin, int64_t end, int thread) {
+      multiply(weights_.head, begin, end, x, ws_.logits, thread);
       if (spec_.logit_softcap == 0) return;
       const int64_t from = begin * kernels::kLanes, to = std::min(end * kernels::kLanes, vocab);
       for (int64_t r = 0; r < n; r++)
@@ -154,8 +154,8 @@ void Forward::norm(const Workspace::Rows& from, const std::vector<float>& weight
 
 Forward::Operand Forward::operand(const Workspace::Rows& from, int64_t first, int64_t n,
                                   const Panels& weight) {
-  if (arithmetic_ != Arithmetic::f32 && weight.format.quantised()) {
-    const kernels::QuantisedRows to = ws_.integers.view(n);
+  if (as_integers(weight)) {
+    const kernels::QuantisedRows to = integers(n);
     constexpr int64_t kRowsWorthAThread = 4;
     team_.parallel_for(n, kRowsWorthAThread, [&](int64_t begin, int64_t end, int) {
       for (int64_t r = begin; r < end; r++) k_.quantise(from.row(first + r), weight.n_inputs, to, r);
@@ -165,11 +165,50 @@ Forward::Operand Forward::operand(const Workspace::Rows& from, int64_t first, in
 }
 
 void Forward::multiply(const Panels& weight, int64_t begin, int64_t end, const Operand& rows,
-                       const Workspace::Rows& y) const {
-  if (arithmetic_ != Arithmetic::f32 && weight.format.quantised()) {
-    k_.matmul_quantised(weight, begin, end, ws_.integers.view(rows.n), rows.n, y.row(0), y.width);
+                       const Workspace::Rows& y, int thread) const {
+  const bool fewer_terms = as_integers(weight) && arithmetic_ == Arithmetic::a16;
+  if (fast(rows.n) && !fewer_terms) return multiply_halves(weight, begin, end, rows, y, thread);
+  if (as_integers(weight)) {
+    k_.matmul_quantised(weight, begin, end, integers(rows.n), rows.n, y.row(0), y.width);
   } else {
     k_.matmul(weight, begin, end, rows.x, rows.ldx, rows.n, y.row(0), y.width);
+  }
+}
+
+// The fast mode's products of many rows: a running sum for each half of the inputs, added at the end. A
+// weight whose inputs are a single span of its format has no halves.
+void Forward::multiply_halves(const Panels& weight, int64_t begin, int64_t end, const Operand& rows,
+                              const Workspace::Rows& y, int thread) const {
+  const int64_t unit =
+      weight.format.quantised() ? std::max(weight.format.span_inputs(), kernels::kQuantGroup) : 1;
+  const int64_t split = weight.n_inputs / unit / 2 * unit;
+  float* second = ws_.halves.row(thread);
+  const auto product = [&](int64_t panel, int64_t from, int64_t to, float* out, int64_t ld) {
+    Panels part = weight;
+    part.n_outputs = std::min(kernels::kLanes, weight.n_outputs - panel * kernels::kLanes);
+    part.n_inputs = to - from;
+    part.data += static_cast<size_t>(panel) * weight.panel_bytes() +
+                 static_cast<size_t>(from / weight.format.span_inputs()) * weight.format.span_bytes();
+    if (as_integers(weight)) {
+      kernels::QuantisedRows x = integers(rows.n);
+      const int64_t group = from / kernels::kQuantGroup * x.height;
+      x.hi += group * kernels::kQuantGroup;
+      if (x.lo) x.lo += group * kernels::kQuantGroup;
+      x.scales += group;
+      x.sums += group * (kernels::kQuantGroup / kernels::kSumGroup);
+      k_.matmul_quantised(part, 0, 1, x, rows.n, out, ld);
+    } else {
+      k_.matmul(part, 0, 1, rows.x + from, rows.ldx, rows.n, out, ld);
+    }
+    return part.n_outputs;
+  };
+  for (int64_t panel = begin; panel < end; panel++) {
+    float* first = y.row(0) + panel * kernels::kLanes;
+    if (split > 0) product(panel, 0, split, first, y.width);
+    const int64_t n = product(panel, split, weight.n_inputs, split > 0 ? second : first,
+                              split > 0 ? kernels::kLanes : y.width);
+    for (int64_t r = 0; split > 0 && r < rows.n; r++)
+      k_.add(second + r * kernels::kLanes, n, first + r * y.width);
   }
 }
 
@@ -183,13 +222,13 @@ void Forward::project(const Workspace::Rows& from, std::initializer_list<Job> jo
     if (!operand_of || job.weight->format.quantised()) operand_of = job.weight;
   }
   const Operand x = operand(from, 0, rows(), *operand_of);
-  team_.parallel_for(panels, 1, [&](int64_t begin, int64_t end, int) {
+  team_.parallel_for(panels, 1, [&](int64_t begin, int64_t end, int thread) {
     int64_t start = 0;  // of this job among all panels
     for (const Job& job : jobs) {
       if (!job.weight) continue;
       const int64_t first = std::max(begin - start, int64_t{0}),
                     last = std::min(end - start, job.weight->n_panels());
-      if (first < last) multiply(*job.weight, first, last, x, *job.to);
+      if (first < last) multiply(*job.weight, first, last, x, *job.to, thread);
       start += job.weight->n_panels();
     }
   });
@@ -206,9 +245,9 @@ void Forward::gate_rows(Activation activation, const float* gate, const float* u
 void Forward::project_gated(const Workspace::Rows& from, const LayerWeights& w, Activation activation) {
   const Operand x = operand(from, 0, rows(), w.gate.format.quantised() ? w.gate : w.up);
   traffic_.weights_read += static_cast<int64_t>(w.gate.bytes() + w.up.bytes());
-  team_.parallel_for(w.gate.n_panels(), 1, [&](int64_t begin, int64_t end, int) {
-    multiply(w.gate, begin, end, x, ws_.gate);
-    multiply(w.up, begin, end, x, ws_.up);
+  team_.parallel_for(w.gate.n_panels(), 1, [&](int64_t begin, int64_t end, int thread) {
+    multiply(w.gate, begin, end, x, ws_.gate, thread);
+    multiply(w.up, begin, end, x, ws_.up, thread);
     const int64_t first = begin * kernels::kLanes, last = std::min(end * kernels::kLanes, w.gate.n_outputs);
     for (int64_t r = 0; r < rows(); r++)
       gate_rows(activation, ws_.gate.row(r) + first, ws_.up.row(r) + first, last - first,

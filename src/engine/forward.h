@@ -50,6 +50,7 @@ struct Workspace {
   Rows expert_sum;      // [R, D]
   Rows logits;          // [head rows, V]
   Rows scratch;         // [threads, ...] queries of one attention tile, states of it and of one part
+  Rows halves;          // [threads, R * 16] what one half of the inputs adds (fast mode)
   Buffer part_states;   // what queries have got from single parts, where threads share out the parts
   int64_t n_part_states = 0;
   // The rows that are about to be multiplied, as integers (modes a16 and a8): the widest input of a product.
@@ -57,7 +58,7 @@ struct Workspace {
     Buffer hi, lo, scales, sums;
     int64_t width = 0;
     bool two_terms = false;
-    kernels::QuantisedRows view(int64_t rows) const;
+    kernels::QuantisedRows view(int64_t rows, bool both_terms) const;
     int64_t bytes() const;
   };
   Integers integers;
@@ -72,8 +73,12 @@ class Forward {
  public:
   using OnLogits = FunctionRef<void(size_t feed, int64_t token_index, std::span<const float> logits)>;
 
+  struct Numerics {
+    Arithmetic arithmetic;
+    NumericMode mode;
+  };
   Forward(const ModelSpec& spec, const Weights& weights, const kernels::Kernels& kernels, Team& team,
-          KvCache& cache, Arithmetic arithmetic, int64_t max_rows);
+          KvCache& cache, Numerics numerics, int64_t max_rows);
 
   // Rows of one sequence are neighbours in ascending positions, and their pages exist (KvCache::grow).
   // Allocates nothing.
@@ -153,7 +158,15 @@ class Forward {
   Operand operand(const Workspace::Rows& from, int64_t first, int64_t n, const Panels& weight);
   // y[r] = weight · operand row r, for the outputs of some panels, in the arithmetic of the engine.
   void multiply(const Panels& weight, int64_t begin, int64_t end, const Operand& rows,
-                const Workspace::Rows& y) const;
+                const Workspace::Rows& y, int thread) const;
+  void multiply_halves(const Panels& weight, int64_t begin, int64_t end, const Operand& rows,
+                       const Workspace::Rows& y, int thread) const;
+  bool as_integers(const Panels& weight) const {
+    return arithmetic_ != Arithmetic::f32 && weight.format.quantised();
+  }
+  // The integers of n rows: in the fast mode many rows have one term only.
+  kernels::QuantisedRows integers(int64_t n) const { return ws_.integers.view(n, !fast(n)); }
+  bool fast(int64_t n) const { return mode_ == NumericMode::fast && n >= kFastRows; }
   // to[r] = weight · from[r] for every job: one pass of the team over the panels of all.
   void project(const Workspace::Rows& from, std::initializer_list<Job> jobs);
   // gate = act(gate·x) * up·x, both projections and the gating in one pass.
@@ -166,6 +179,7 @@ class Forward {
   Team& team_;
   KvCache& cache_;
   Arithmetic arithmetic_;
+  NumericMode mode_;
   Workspace ws_;
   float eps_;
   int64_t last_owner_ = -1;  // after it, nobody reads the rows that nobody wants

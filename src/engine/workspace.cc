@@ -63,9 +63,9 @@ size_t find_or_add(std::vector<RopeSpec>& ropes, std::vector<int64_t>& dims, con
 
 }  // namespace
 
-kernels::QuantisedRows Workspace::Integers::view(int64_t rows) const {
+kernels::QuantisedRows Workspace::Integers::view(int64_t rows, bool both_terms) const {
   return {reinterpret_cast<int8_t*>(hi.data()),
-          two_terms ? reinterpret_cast<int8_t*>(lo.data()) : nullptr,
+          two_terms && both_terms ? reinterpret_cast<int8_t*>(lo.data()) : nullptr,
           scales.floats(),
           reinterpret_cast<int32_t*>(sums.data()),
           width,
@@ -80,7 +80,7 @@ int64_t Workspace::bytes() const {
   size_t total = 0;
   for (const Rows* r :
        {&hidden, &normed, &branch, &queries, &keys, &values, &attended, &gate, &up, &ple, &ple_table, &router,
-        &expert_in, &expert_rows, &expert_gate_up, &expert_sum, &logits, &scratch})
+        &expert_in, &expert_rows, &expert_gate_up, &expert_sum, &logits, &scratch, &halves})
     total += r->memory.size();
   total += static_cast<size_t>(integers.bytes()) + part_states.size();
   for (const Rows& r : cosines) total += 2 * r.memory.size();
@@ -88,13 +88,14 @@ int64_t Workspace::bytes() const {
 }
 
 Forward::Forward(const ModelSpec& spec, const Weights& weights, const kernels::Kernels& kernels, Team& team,
-                 KvCache& cache, Arithmetic arithmetic, int64_t max_rows)
+                 KvCache& cache, Numerics numerics, int64_t max_rows)
     : spec_(spec),
       weights_(weights),
       k_(kernels),
       team_(team),
       cache_(cache),
-      arithmetic_(arithmetic),
+      arithmetic_(numerics.arithmetic),
+      mode_(numerics.mode),
       eps_(static_cast<float>(spec.norm_eps)) {
   const Widest w = widest(spec);
   const int64_t d = spec.d_model, ple = spec.n_layers() * spec.ple_dim, R = max_rows;
@@ -116,10 +117,12 @@ Forward::Forward(const ModelSpec& spec, const Weights& weights, const kernels::K
   ws_.expert_gate_up = make_rows(moe_rows, 2 * w.expert_ff, "workspace: expert gate and up");
   ws_.expert_sum = make_rows(moe_rows, d, "workspace: expert sum");
   ws_.logits = make_rows(std::min(kHeadRows, R), spec.vocab_size, "workspace: logits");
-  if (arithmetic != Arithmetic::f32) {
+  if (arithmetic_ != Arithmetic::f32) {
     const int64_t widest_input = std::max({d, w.queries, w.ff, w.expert_ff});
-    ws_.integers = make_integers(R, widest_input, arithmetic == Arithmetic::a16);
+    ws_.integers = make_integers(R, widest_input, arithmetic_ == Arithmetic::a16);
   }
+  if (mode_ == NumericMode::fast)
+    ws_.halves = make_rows(team.size(), R * kernels::kLanes, "workspace: sums of half the inputs");
   plan_attention(w.padded_head, max_rows);
   ws_.expert_row.resize(static_cast<size_t>(moe_rows));
   ws_.expert_share.resize(static_cast<size_t>(moe_rows));
