@@ -40,11 +40,11 @@ class WorkLine {
   std::unique_ptr<Progress> progress_;
 };
 
-// What all parts share. An engine with room for the longest of them is loaded when the first part asks for it.
+// What all parts share. An engine with room for the longest of them is loaded when the first part asks for
+// it.
 class ReportRun {
  public:
   explicit ReportRun(const ReportFlags& flags);
-  void check_target() const;  // what can be refused before anything is computed
 
   boost::json::object trace(std::vector<kvlab::TimedCall>& timed);  // first: the others go by its tokens
   boost::json::object bytes();
@@ -54,6 +54,7 @@ class ReportRun {
   boost::json::object recompute();
   boost::json::object roofline();
   const kvlab::Repro& repro() const { return repro_; }
+  void finish() { line_.clear(); }  // the last word on stderr
 
  private:
   Engine& engine();
