@@ -41,6 +41,7 @@ void add_kv_command(CLI::App& program, Action& action) {
   add_kv_offload_command(*kv, action);
   add_kv_roofline_command(*kv, action);
   add_kv_report_command(*kv, action);
+  add_kv_recompute_command(*kv, action);
 }
 
 }  // namespace lapidary

@@ -16,6 +16,7 @@ kvlab::Repro make_repro(const Checkpoint& checkpoint, const Engine* engine);
 
 void add_kv_plan_command(CLI::App& kv, Action& action);
 void add_kv_bytes_command(CLI::App& kv, Action& action);
+void add_kv_recompute_command(CLI::App& kv, Action& action);
 
 std::string cpu_name();  // as the system says it
 
