@@ -27,9 +27,10 @@ std::string line(std::string_view name, std::string_view what) {
 
 void add_bytes(std::string& out, const json::value& part) {
   const json::array& lengths = part.at("lengths").as_array();
-  size_t right = 0;
-  for (const json::value& length : lengths) right += length.at("ok").as_bool() ? 1 : 0;
-  out += line("bytes", fmt::format("formula = buffers at {} of {} lengths, {} to {} positions", right,
+  int64_t comparisons = 0;
+  for (const json::value& check : part.at("checks").as_array()) comparisons += number(check, "comparisons");
+  out += line("bytes", fmt::format("formula {} buffers in {} comparisons at {} lengths, {} to {} positions",
+                                   part.at("ok").as_bool() ? "=" : "differs from", grouped(comparisons),
                                    lengths.size(), grouped(number(lengths.front(), "length")),
                                    grouped(number(lengths.back(), "length"))));
 }

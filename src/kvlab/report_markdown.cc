@@ -68,7 +68,9 @@ void add_trace(std::string& out, const json::object& trace) {
                        text(call, "kind"), call.at("fed").as_array().size(), grouped(number(call, "before")),
                        grouped(number(call, "after")), grouped(number(call, "kv_written_bytes")),
                        grouped(number(call, "kv_read_bytes")), picked.is_object() ? token(picked) : "",
-                       picked.is_object() ? fmt::format("{:.4g}", picked.at("gap").to_number<double>()) : "",
+                       picked.is_object() && picked.at("gap").is_number()
+                           ? fmt::format("{:.4g}", picked.at("gap").to_number<double>())
+                           : "",
                        milliseconds(call));
   }
   if (calls.size() > kMost) out += fmt::format("\n{} more calls are in report.csv.\n", calls.size() - kMost);
@@ -76,14 +78,19 @@ void add_trace(std::string& out, const json::object& trace) {
 
 void add_bytes(std::string& out, const json::object& bytes) {
   out += "\n## Needed, allocated, touched\n\n";
-  out += "| positions | | needed, B | stored, B | allocated, B | touched, B | formula = buffers |\n";
-  out += "|--:|:--|--:|--:|--:|--:|:--|\n";
+  out += "| positions | | needed, B | stored, B | allocated, B | touched, B |\n";
+  out += "|--:|:--|--:|--:|--:|--:|\n";
   for (const json::value& line : bytes.at("lengths").as_array()) {
-    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", grouped(number(line, "length")),
-                       text(line, "where"), grouped(number(line, "needed_bytes")),
-                       grouped(number(line, "stored_bytes")), grouped(number(line, "allocated_bytes")),
-                       grouped(number(line, "touched_bytes")), line.at("ok").as_bool() ? "yes" : "**no**");
+    out +=
+        fmt::format("| {} | {} | {} | {} | {} | {} |\n", grouped(number(line, "length")), text(line, "where"),
+                    grouped(number(line, "needed_bytes")), grouped(number(line, "stored_bytes")),
+                    grouped(number(line, "allocated_bytes")), grouped(number(line, "touched_bytes")));
   }
+  out += "\n";
+  for (const json::value& check : bytes.at("checks").as_array())
+    out += fmt::format(
+        "- {}: {} comparisons, {}\n", text(check, "name"), number(check, "comparisons"),
+        check.at("passed").as_bool() ? "all equal to the byte" : "**not equal:** " + text(check, "failure"));
 }
 
 void add_recompute(std::string& out, const json::object& recompute) {
@@ -97,8 +104,10 @@ void add_recompute(std::string& out, const json::object& recompute) {
                          grouped(number(kv, "elements")), number(kv, "max_ulps"));
       const json::value& first = again.at("first_divergence");
       if (first.is_object()) {
-        out += fmt::format("; first: {} of layer {} at position {}", text(first, "op"),
-                           number(first, "layer"), number(first, "position"));
+        const json::value& layer = first.at("layer");
+        out += fmt::format("; first: {}{} at position {}", text(first, "op"),
+                           layer.is_null() ? "" : fmt::format(" of layer {}", number(first, "layer")),
+                           number(first, "position"));
       }
       out += fmt::format("; {} tokens flip\n", again.at("flips").as_array().size());
     }

@@ -118,7 +118,7 @@ def make(shape, prompt, n, seed=1, chunk=256, recompute=True, hostile=""):
                      "page_positions": PAGE, "keep_behind": 0,
                      "lengths": [{"length": k, "where": "past the window", "needed_bytes": stored(k), "stored_bytes": sum((held(i, k)["end"] - held(i, k)["first"]) * shape.position_bytes(i) for i in indices),
                                   "page_rounding_bytes": 0, "allocated_bytes": sum(held(i, k)["bytes"] for i in indices), "pool_bytes": 0, "touched_bytes": read(k), "touched_once_bytes": read(k), "written_bytes": per_token,
-                                  "weights_read_bytes": 1, "table_rows_read_bytes": 1, "ok": True, "layers": [
+                                  "weights_read_bytes": 1, "table_rows_read_bytes": 1, "layers": [
                                       {"layer": i, "kind": "sliding" if shape.layers[i][0] else "global", "role": "owner" if shape.layers[i][3] is None else "borrower", "owner": shape.owner(i), "window": shape.layers[i][0],
                                        "position_bytes": shape.position_bytes(i), "visible_positions": sees(i, k), "first_stored": 0, "stored_positions": held(i, k)["end"] - held(i, k)["first"], "pages": held(i, k)["pages"],
                                        "needed_bytes": sees(i, k) * shape.position_bytes(i), "stored_bytes": 0, "allocated_bytes": held(i, k)["bytes"], "pool_bytes": 0, "touched_bytes": 0, "touched_formula_bytes": 0, "passes": 1, "written_bytes": 0}
@@ -199,10 +199,10 @@ def made_offload(per_token, prompt):
               "reload": [{"way": w, "seconds": 0.004 * (w != "ram") + k * per_token / speed[w] / 1e9, "speed_up": 3.0, "ttft_seconds": 0.03, "ttft_speed_up": 2.0} for w in tiers]} for k in (8, 32, 128, 512, 2048)]
     return {"passed": True, "kv_dtype": "f16", "prompt_tokens": prompt, "suffix_tokens": 16, "repeats": 3, "state": {"kv_bytes": per_token * prompt, "expected_kv_bytes": per_token * prompt},
             "checks": [{"name": "pages equal after restore", "way": w, "passed": True, "detail": "48 of 48 pages, keys and values"} for w in tiers], "poison": {"kv_bytes": 1, "outcome": "error", "message": "layer 0: not a number"},
-            "tiers": [{"way": w, "stored_bytes": per_token * prompt + 800, "kv_bytes_restored": per_token * prompt, "save_gb_per_s": speed[w] / 2, "restore_gb_per_s": speed[w], "note": "page cache warm; written with fsync"} for w in tiers],
-            "tokens": [1, 2], "decode": {}, "mutations": [{"group": "flip a byte", "name": "header, magic", "at_byte": 0, "changed": True, "caught": True, "named": True, "expected": "magic", "error_code": "data", "message": "state.kv: magic: expected LAPIDKV"}],
+            "tiers": [{"way": w, "stored_bytes": per_token * prompt + 800, "kv_bytes_restored": per_token * prompt, "save_gb_per_s": speed[w] / 2, "restore_gb_per_s": speed[w], "what": "a file, flushed (fsync) before it takes its name"} for w in tiers],
+            "tokens": [1, 2], "decode": {}, "mutations": [{"group": "flip a byte", "name": "header, magic", "at_byte": 0, "verdict": "caught", "expected": "magic", "error_code": "data", "message": "state.kv: magic: expected LAPIDKV"}],
             "mutation_counts": {"tried": 60, "changed_nothing": 0, "caught": 60, "missed": 0, "misnamed": 0}, "curve": curve,
-            "break_even": [{"way": "disk", "length": 11.5, "verdict": "crosses"}, {"way": "disk, cold", "length": 37.5, "verdict": "crosses"}], "claim": [{"fact": "a", "title": "The baseline", "text": "No prefix cache at all: every position is computed again.", "numbers": {}}]}
+            "break_even": [{"way": "disk", "length": 11.5, "verdict": "crosses"}, {"way": "disk, cold", "length": 37.5, "verdict": "crosses"}], "claim": [{"fact": "a", "title": "The baseline", "lines": ["No prefix cache at all: every position is computed again."], "numbers": {}}]}
 
 
 def made_plan(shape, stored, read):

@@ -32,8 +32,8 @@ constexpr const char* kTrace = R"({
    "layers": [{"layer": 0, "kv_written_bytes": 128, "kv_read_bytes": 128, "keys_attended": 2},
               {"layer": 1, "kv_written_bytes": 0, "kv_read_bytes": 128, "keys_attended": 2}]},
   {"index": 1, "kind": "decode", "first_position": 2, "fed": [{"id": 7, "piece": "c|`"}],
-   "before": 2, "after": 3, "picked": {"id": 9, "piece": "e", "logit": 1.5, "runner_up": null, "gap": 0.0,
-   "gap_ulps": 0}, "logits_xxh3": "01", "seconds": 0.125, "watched_seconds": 0.5, "kv_written_bytes": 64,
+   "before": 2, "after": 3, "picked": {"id": 9, "piece": "e", "logit": 1.5, "runner_up": null, "gap": null,
+   "gap_ulps": null}, "logits_xxh3": "01", "seconds": 0.125, "watched_seconds": 0.5, "kv_written_bytes": 64,
    "kv_read_bytes": 384, "weights_read_bytes": 1000, "table_rows_read_bytes": 4, "kv_held_bytes": 192,
    "kv_page_bytes": 2048,
    "layers": [{"layer": 0, "kv_written_bytes": 64, "kv_read_bytes": 192, "keys_attended": 3},
@@ -202,7 +202,7 @@ class Perfetto : public testing::TestWithParam<bool> {
   json::object trace_;
 };
 INSTANTIATE_TEST_SUITE_P(All, Perfetto, testing::Bool(),
-                         [](const auto& info) { return info.param ? "measured" : "nominal"; });
+                         [](const auto& kind) { return kind.param ? "measured" : "nominal"; });
 
 TEST_P(Perfetto, EveryEventIsOfAKnownKindAndTimeNeverGoesBack) {
   std::map<std::string, int> kinds;
@@ -217,7 +217,9 @@ TEST_P(Perfetto, EveryEventIsOfAKnownKindAndTimeNeverGoesBack) {
     const double ts = event.at("ts").to_number<double>();
     EXPECT_GE(ts, last);
     last = ts;
-    if (kind == "X") EXPECT_GT(event.at("dur").to_number<double>(), 0);
+    if (kind == "X") {
+      EXPECT_GT(event.at("dur").to_number<double>(), 0);
+    }
   }
   EXPECT_EQ(kinds["X"], GetParam() ? 2 + 4 + 6 : 2 + 4);  // calls, layers; three operations a call
   EXPECT_EQ(kinds["s"], 2);
@@ -235,7 +237,9 @@ TEST_P(Perfetto, SlicesNest) {
     const double ts = event.at("ts").to_number<double>(), end = ts + event.at("dur").to_number<double>();
     constexpr double kRounding = 1e-6;
     while (!ends.empty() && ends.back() <= ts + kRounding) ends.pop_back();
-    if (!ends.empty()) EXPECT_LE(end, ends.back() + kRounding);
+    if (!ends.empty()) {
+      EXPECT_LE(end, ends.back() + kRounding);
+    }
     ends.push_back(end);
   }
   EXPECT_EQ(open.size(), 2U);

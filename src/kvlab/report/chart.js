@@ -40,7 +40,7 @@ function lineChart(options) {
   const draw = (width) => {
     const o = current,
       height = o.height || Math.round(Math.min(360, Math.max(230, width * 0.42)));
-    const y = scale(o.y.kind, o.y.low, o.y.high, height - 44, 30, Math.floor(height / 52));
+    const y = scale(o.y.kind, o.y.low, o.y.high, height - 44, 30, Math.max(4, Math.floor(height / 52)));
     const left = Math.min(92, 14 + Math.max(...y.ticks.map((t) => o.y.format(t).length)) * 6.7);
     const x = scale(
       o.x.kind,

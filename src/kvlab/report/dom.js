@@ -62,8 +62,9 @@ function seconds(s) {
   if (size < 1) return `${digits(s * 1e3)} ms`;
   return `${digits(s)} s`;
 }
+// Cut to one decimal, not rounded: 100.0 is for what is wholly equal.
 const percent = (p) =>
-  p === null || p === undefined ? "–" : p === 100 ? "100 %" : `${Math.min(p, 99.99).toFixed(2)} %`;
+  p === null || p === undefined ? "–" : `${(Math.floor(p * 10 + 1e-6) / 10).toFixed(1)}\u00a0%`;
 const plural = (n, one, many = `${one}s`) => `${exact(n)} ${n === 1 ? one : many}`;
 const times = (f) => (f === null || f === undefined ? "–" : `${f < 10 ? f.toFixed(2) : digits(f)}×`);
 

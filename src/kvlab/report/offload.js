@@ -29,14 +29,14 @@ panel(
           ["Stored, B"],
           ["K/V restored, B"],
           ...(timed ? [["Save, GB/s"], ["Restore, GB/s"]] : []),
-          ["What was done", "wrap"],
+          ["What it is", "wrap"],
         ],
         o.tiers.map((t) => [
           t.way,
           exact(t.stored_bytes),
           exact(t.kv_bytes_restored),
           ...(timed ? [digits(t.save_gb_per_s), digits(t.restore_gb_per_s)] : []),
-          t.note || "",
+          t.what || "",
         ]),
       ),
       o.curve &&
@@ -122,18 +122,23 @@ panel(
           null,
           `${exact(m.caught)} of ${exact(m.tried)} mutations were caught`,
           m.missed ? el("span", {class: "bad-text"}, `, ${exact(m.missed)} were missed`) : "",
+          m.misnamed ? el("span", {class: "bad-text"}, `, ${exact(m.misnamed)} by another name`) : "",
           m.changed_nothing ? `, ${exact(m.changed_nothing)} changed nothing` : "",
           ".",
         ),
         asTable("Mutations as a table", () =>
           table(
             "Mutations",
-            [["Group"], ["Mutation", "text"], ["Caught", "text"], ["The error", "wrap"]],
+            [["Group"], ["Mutation", "text"], ["What came of it", "text"], ["The error", "wrap"]],
             o.mutations.map((x) => [
               x.group,
               x.name,
-              x.caught ? "yes" : el("span", {class: "bad-text"}, x.changed ? "no" : "changed nothing"),
-              x.message,
+              el(
+                "span",
+                {class: x.verdict === "caught" || x.verdict === "changed nothing" ? null : "bad-text"},
+                x.verdict,
+              ),
+              x.message || "",
             ]),
           ),
         ),
@@ -149,7 +154,18 @@ panel(
         el(
           "ol",
           null,
-          o.claim.map((c) => el("li", null, el("b", null, `${c.title}. `), c.text)),
+          o.claim.map((c) =>
+            el(
+              "li",
+              null,
+              el("b", null, `${c.title}: `),
+              el(
+                "ul",
+                {class: "note"},
+                c.lines.map((line) => el("li", null, line)),
+              ),
+            ),
+          ),
         ),
       ],
     );

@@ -6,11 +6,12 @@ panel(
   (body) => {
     const r = data.recompute;
     if (!r) return replace(body, missing("The recomputation", "--no-recompute left it out"), gapStrip());
+    const threads = new Set(r.runs.flatMap((run) => run.recomputations.map((again) => again.threads)));
     const choices = r.runs.flatMap((run) =>
       run.recomputations.map((again) => ({
         run,
         again,
-        name: `${run.name}: ${again.name}${again.threads > 1 ? `, ${again.threads} threads` : ""}`,
+        name: `${run.name}: ${again.name}${threads.size > 1 ? `, ${again.threads} threads` : ""}`,
       })),
     );
     let at = 0,
@@ -37,10 +38,10 @@ panel(
               measure
                 ? ulpsAt(m, row, c) === 0
                   ? 0
-                  : 0.15 + (0.85 * Math.log2(1 + ulpsAt(m, row, c))) / Math.log2(1 + most)
+                  : 0.5 + (0.5 * Math.log2(1 + ulpsAt(m, row, c))) / Math.log2(1 + most)
                 : equalAt(m, row, c) === 100
                   ? 0
-                  : 0.15 + 0.85 * (1 - equalAt(m, row, c) / 100),
+                  : 0.5 + 0.5 * (1 - equalAt(m, row, c) / 100),
             );
           }
           return ramp(worst);
@@ -68,7 +69,7 @@ panel(
             ? ""
             : `Greatest |ΔK| ${digits(again.kv.max_abs_diff_k)}, |ΔV| ${digits(again.kv.max_abs_diff_v)}, ${plural(again.kv.max_ulps, "ulp")}. `,
           d
-            ? `First to differ: ${d.op} of layer ${d.layer} at position ${d.position}. `
+            ? `First to differ: ${d.op}${d.layer === null ? "" : ` of layer ${d.layer}`} at position ${d.position}. `
             : "No operation differs. ",
           again.flips.length
             ? `${plural(again.flips.length, "token flips", "tokens flip")}.`
@@ -108,7 +109,13 @@ panel(
       measure = i;
       show();
     });
-    pick.choose(0);
+    // What differs is what the map is for.
+    pick.choose(
+      Math.max(
+        0,
+        choices.findIndex(({again}) => again.kv.equal < again.kv.elements),
+      ),
+    );
     measures.choose(0);
     replace(
       body,

@@ -90,7 +90,15 @@ panel(
         });
       replace(
         panelBody,
-        run.verdict && run.verdict.sentences.map((s) => verdict(s)),
+        run.verdict &&
+          run.verdict.sentences.length > 0 && [
+            verdict(run.verdict.sentences[0]),
+            el(
+              "ul",
+              {class: "note"},
+              run.verdict.sentences.slice(1).map((s) => el("li", null, s)),
+            ),
+          ],
         fit &&
           el(
             "dl",
