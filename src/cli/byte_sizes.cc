@@ -34,16 +34,16 @@ int64_t parse_byte_size(std::string_view text, std::string_view what) {
   double number = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
   const bool is_number = problem == std::errc{} && std::isfinite(number) && number >= 0;
-  ensure(is_number, ErrorCode::usage, "{}: expected {}, got {}", what, kExpected, quoted(text));
+  ensure(is_number, ErrorCode::usage, "{}: expected {}, got {}", what, kExpected, lapidary::quoted(text));
   std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
   while (unit.starts_with(' ')) unit.remove_prefix(1);
   for (const Unit& known : kUnits) {
     if (known.name != unit) continue;
     const double bytes = std::floor(number * static_cast<double>(known.bytes));
-    ensure(bytes < 9.2e18, ErrorCode::usage, "{}: {} is beyond 64 bits", what, quoted(text));
+    ensure(bytes < 9.2e18, ErrorCode::usage, "{}: {} is beyond 64 bits", what, lapidary::quoted(text));
     return static_cast<int64_t>(bytes);
   }
-  fail(ErrorCode::usage, "{}: expected {}, got {}", what, kExpected, quoted(text));
+  fail(ErrorCode::usage, "{}: expected {}, got {}", what, kExpected, lapidary::quoted(text));
 }
 
 std::string binary_text(int64_t bytes) {

@@ -9,6 +9,7 @@
 #include "cli/numbers.h"
 #include "cli/table.h"
 #include "kernels/kv_layout.h"
+#include "kvlab/plan.h"
 
 namespace lapidary {
 namespace {

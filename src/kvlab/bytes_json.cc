@@ -45,6 +45,13 @@ json::object layer_json(const BytesLayer& l, int64_t length) {
           {"written_bytes", l.written_bytes}};
 }
 
+bool holds(const BytesAtLength& at) {
+  BytesReport alone;
+  alone.lengths = {at};
+  alone.checks = check_bytes(alone);
+  return alone.ok();
+}
+
 json::object length_json(const BytesAtLength& at) {
   json::array layers;
   for (const BytesLayer& layer : at.layers) layers.push_back(layer_json(layer, at.length));
@@ -62,6 +69,7 @@ json::object length_json(const BytesAtLength& at) {
           {"written_bytes", at.total.written_bytes},
           {"weights_read_bytes", at.weights_read_bytes},
           {"table_rows_read_bytes", at.table_rows_read_bytes},
+          {"ok", holds(at)},
           {"layers", layers}};
 }
 

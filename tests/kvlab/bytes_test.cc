@@ -18,7 +18,7 @@ namespace {
 
 using namespace kvlab;
 
-struct Setup {
+struct Filling {
   KvTypes types = DType::f16;
   std::vector<int64_t> lengths;
   int64_t keep_behind = 0;
@@ -26,7 +26,7 @@ struct Setup {
   int64_t chunk = 48;
 };
 
-BytesReport measured(const ModelSpec& spec, const TensorSource& source, const Setup& run) {
+BytesReport measured(const ModelSpec& spec, const TensorSource& source, const Filling& run) {
   BytesOptions options;
   options.types = run.types;
   options.lengths = run.lengths;
@@ -43,7 +43,7 @@ BytesReport measured(const ModelSpec& spec, const TensorSource& source, const Se
   return measure_bytes(engine, options, [](int64_t, int64_t) {});
 }
 
-BytesReport measured(const std::string& golden, const Setup& run) {
+BytesReport measured(const std::string& golden, const Filling& run) {
   const Checkpoint checkpoint = open_golden(golden);
   return measured(checkpoint.spec, *checkpoint.tensors, run);
 }
@@ -113,10 +113,10 @@ TEST(Bytes, PositionsKeptBehindTheWindowAreCounted) {
 }
 
 TEST(Bytes, ChunkAndThreadsChangeNothing) {
-  const Setup plain{.lengths = {30, 70}};
+  const Filling plain{.lengths = {30, 70}};
   const BytesReport one = measured("gemma4-31b-tiny", plain);
   for (const auto& [chunk, threads] : {std::pair<int64_t, int>{1, 1}, {7, 2}, {256, 2}}) {
-    Setup other = plain;
+    Filling other = plain;
     other.chunk = chunk;
     other.threads = threads;
     const BytesReport again = measured("gemma4-31b-tiny", other);
