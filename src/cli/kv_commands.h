@@ -11,6 +11,9 @@
 
 namespace lapidary {
 
+void add_kv_prefix_command(CLI::App& kv, Action& action);
+void add_kv_trace_command(CLI::App& kv, Action& action);
+
 // What a result says of itself. `engine`: null where nothing was computed.
 kvlab::Repro make_repro(const Checkpoint& checkpoint, const Engine* engine);
 
