@@ -30,11 +30,11 @@ constexpr const char* kRecomputeExamples =
 positions cached. Then the same positions are computed again by one prefill (all), by decode of single tokens (1) and by calls of
 other sizes, with each number of threads, and every stored key and value is held against the cached run's, bit by bit.
 
-same bits: exactly 100.0 % only where every element is equal. ulps: how many numbers of the stored type lie between the two (of a
-q8 cache: steps of 1/127 of the head's greatest number). first to differ: the first operation in the order of the layers, and the
-first position at it. flips: generated tokens that the recomputation would pick otherwise, given the same tokens before; a gap of
-1 ulp between the two best logits is a coin toss. max error: distance to the reference, of the cached run and of the others: neither
-is the truth.
+same bits: 100.0 % only where every element is equal. ulps: how many numbers of the stored type lie between the two, many where both
+are near zero (of a q8 cache: steps of 1/127 of the head's greatest number). first to differ: the first operation in the order of the
+layers, and the first position at it. flips: generated tokens that the recomputation would pick otherwise, given the same tokens
+before; a gap of 1 ulp between the two best logits is a coin toss. max error: distance to the reference, of the cached run and of
+the others: neither is the truth.
 
 --mode exact promises the same bits, and exits with 1 when one differs. --mode fast rounds otherwise in calls of 9 tokens and more, as
 other programs do; with --arithmetic f32 it changes the order of sums alone. --executor reference runs libtorch in --dtype.

@@ -54,18 +54,17 @@ std::string summary_table(const RunResult& run, const Style& style) {
                    {"max |dK|", R},
                    {"max |dV|", R},
                    {"max ulps", R},
-                   {"hidden", R},
                    {"logit rows", R},
+                   {"max |dlogit|", R},
                    {"first to differ", Align::left},
                    {"flips", R}});
   const auto positions = static_cast<int64_t>(run.tokens.size());
   for (const Recomputation& r : run.recomputations) {
     const KvDifference kv = r.kv(), prompt = r.prompt(), decode = r.decode();
-    const kvlab::Difference hidden = r.all_hidden();
     table.add({r.name(), std::to_string(r.threads), grouped(r.calls), percent(kv.equal, kv.elements),
                percent(prompt.equal, prompt.elements), percent(decode.equal, decode.elements),
                small(kv.max_abs_k), small(kv.max_abs_v), ulps_text(kv.max_ulps),
-               percent(hidden.equal, hidden.elements), fmt::format("{}/{}", r.equal_logit_rows, positions),
+               fmt::format("{}/{}", r.equal_logit_rows, positions), small(r.max_logit_difference),
                where(r.first), std::to_string(r.flips.size())});
   }
   return table.text(style);
@@ -175,8 +174,10 @@ std::string error_table(const RunResult& run, const std::string& reference, cons
     table.add({name, threads == 0 ? "" : std::to_string(threads), text(e.max_k), text(e.max_v),
                text(e.rms_kv), text(e.max_hidden), text(e.max_logits), text(e.rms_logits)});
   };
-  add("the cached run", 0, *run.cached_error);
-  for (const Recomputation& r : run.recomputations) add(r.name(), r.threads, *r.error);
+  const auto positions = static_cast<int64_t>(run.tokens.size());
+  add("the cached run, and what equals it", 0, *run.cached_error);
+  for (const Recomputation& r : run.recomputations)
+    if (!r.same(positions)) add(r.name(), r.threads, *r.error);
   return table.text(style);
 }
 
@@ -185,7 +186,12 @@ std::string run_text(const RecomputeReport& report, const RunResult& run, const 
   std::string out =
       fmt::format("{}  {}; K {}, V {}, logits {}\n", style.bold(run.facts.name), run.facts.numeric_mode,
                   type_of(run.facts.keys), type_of(run.facts.values), type_of(run.facts.logits));
-  out += choices_table(run, report.prompt_tokens, piece, style) + "\n";
+  const RunResult& first = report.runs.front();
+  if (&run != &first && run.tokens == first.tokens) {
+    out += fmt::format("  picked the same tokens as {}\n\n", first.facts.name);
+  } else {
+    out += choices_table(run, report.prompt_tokens, piece, style) + "\n";
+  }
   out += summary_table(run, style);
   const std::string differing = differing_text(run, view, piece, style);
   if (!differing.empty()) out += "\n" + differing;
@@ -209,6 +215,7 @@ std::string recompute_text(const RecomputeReport& report, const RecomputeView& v
   for (const RunResult& run : report.runs) {
     const std::string verdict = run.verdict() + "\n";
     out += run.passed() ? style.bold(verdict) : style.red(verdict);
+    if (const std::string distance = run.distance(); !distance.empty()) out += distance + "\n";
   }
   return out;
 }

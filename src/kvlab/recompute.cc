@@ -280,9 +280,8 @@ std::string RunResult::verdict() const {
   };
   const Recomputation& worst = *std::min_element(recomputations.begin(), recomputations.end(), by_bits);
   const KvDifference kv = worst.kv();
-  const std::string times = recomputations.size() == 1
-                                ? "the recomputation"
-                                : fmt::format("{} recomputations", recomputations.size());
+  const std::string times =
+      fmt::format("{} recomputation{}", recomputations.size(), recomputations.size() == 1 ? "" : "s");
   const std::string elements = grouped_number(kv.elements);
   if (same()) {
     return fmt::format(
@@ -296,11 +295,28 @@ std::string RunResult::verdict() const {
     return r.same(static_cast<int64_t>(tokens.size()));
   });
   return fmt::format(
-      "{}: down to {:.1f} % of {} K/V elements have the same bits ({}, {} thread{}); {} of {} same "
-      "in every bit; at most {} of {} tokens flip{}",
+      "{}: down to {:.1f} % of {} K/V elements have the same bits ({}, {} thread{}); {} of {} the same in "
+      "every bit; {} of {} tokens flip{}",
       facts.name, percent_equal(kv.equal, kv.elements), elements, worst.name(), worst.threads,
       worst.threads == 1 ? "" : "s", same_ones, times, most_flips, generated.size(),
       facts.promised_exact ? "; FAILED: the same bits were promised" : "");
+}
+
+std::string RunResult::distance() const {
+  const auto positions = static_cast<int64_t>(tokens.size());
+  const Recomputation* farthest = nullptr;
+  for (const Recomputation& r : recomputations) {
+    if (!r.error || r.same(positions)) continue;
+    if (!farthest || r.error->rms_kv > farthest->error->rms_kv) farthest = &r;
+  }
+  if (!farthest) return {};
+  const double cached = cached_error->rms_kv, again = farthest->error->rms_kv;
+  const std::string compared = again > 2 * cached   ? fmt::format("{:.1f} times as far", again / cached)
+                               : cached > 2 * again ? fmt::format("{:.1f} times as near", cached / again)
+                                                    : "about as far: neither is the truth";
+  return fmt::format(
+      "{}: from the reference, the cached K and V are {:.1e} away (rms), those of {} {:.1e}: {}", facts.name,
+      cached, farthest->name(), again, compared);
 }
 
 std::string grouped_number(int64_t value) {

@@ -109,6 +109,8 @@ struct RunResult {
   bool same() const;
   bool passed() const { return same() || !facts.promised_exact; }
   std::string verdict() const;
+  // How far both are from the reference, in words; empty without one, or where nothing differs.
+  std::string distance() const;
 };
 
 struct RecomputeReport {

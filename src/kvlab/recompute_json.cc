@@ -137,6 +137,7 @@ json::object run_json(const RunResult& run, int64_t prompt_tokens, Piece piece) 
   out["cached_error"] = error_json(run.cached_error);
   out["recomputations"] = std::move(recomputations);
   out["verdict"] = run.verdict();
+  out["distance"] = run.distance();
   return out;
 }
 

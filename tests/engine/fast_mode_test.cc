@@ -45,6 +45,16 @@ TEST_P(FastModes, ThreadsChangeNothing) {
   EXPECT_EQ(run_alone(three, tokens_), run_alone(one, tokens_));
 }
 
+TEST_P(FastModes, InstructionSetsChangeNothing) {
+  Engine best(checkpoint_.spec, *checkpoint_.tensors, fast_mode(arithmetic_));
+  const std::vector<float> expected = run_alone(best, tokens_);
+  for (const std::string& isa : isas()) {
+    const ScopedEnvironment forced("LAPIDARY_ISA", isa);
+    Engine engine(checkpoint_.spec, *checkpoint_.tensors, fast_mode(arithmetic_));
+    EXPECT_TRUE(run_alone(engine, tokens_) == expected) << engine.numeric_mode();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, FastModes,
                          testing::ValuesIn(in_modes({"llama-tiny", "gemma3-tiny", "gemma4-e2b-tiny",
                                                      "gemma4-26b-tiny", "llama-tiny-Q4_0", "llama-tiny-Q5_1",

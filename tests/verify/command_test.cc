@@ -209,6 +209,18 @@ TEST(VerifyCommand, IntegerActivationsAreACostAndSeeBitsFlip) {
   }
 }
 
+TEST(VerifyCommand, TheFastModeIsJudgedAsWhatShipsNeverAsStructure) {
+  const Program program;
+  const json::object quantised =
+      program.json({"verify", gguf("gemma4-e2b-wide-Q4_0"), "--mode", "fast", "--json"});
+  EXPECT_EQ(engine_of(quantised, "structure").find("exact, f32 accumulation"), 0u);
+  EXPECT_EQ(engine_of(quantised, "shipped").find("fast, a16/a8, f32 accumulation"), 0u);
+  const json::object floats =
+      program.json({"verify", folder("llama-tiny"), "--kv-dtype", "f32", "--mode", "fast", "--json"});
+  EXPECT_EQ(engine_of(floats, "structure").find("exact, "), 0u);
+  EXPECT_EQ(engine_of(floats, "shipped").find("fast, f32 accumulation"), 0u) << "another order to judge";
+}
+
 TEST(VerifyCommand, NamesACorruptedTokenizerBeforeAnythingRuns) {
   const Program program;
   std::string bytes = read_text_file(gguf("llama-tiny-F32"));
