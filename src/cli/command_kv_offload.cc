@@ -32,9 +32,9 @@ have the hashes that it had, the bytes moved must be what the formula says, logi
 interrupted. Then the state is damaged in all ways that we know; each must be refused, by the name of what was damaged.
 
 pack, unpack: the engine turns pages into bytes with checksums, and back, checking each; store, load: the tier. GB/s are of the
-whole state's bytes, not of the compressed ones, 1 GB = 1e9 B. "cold": the system was asked to forget the file, and what was in
-memory all the same is said; a virtual disk may have caches of its own below that nothing here can empty.
-computed: prefill of that many random tokens; in engine: a second sequence on pages that never left. In brackets: computed over
+whole state's bytes, not of the compressed ones, 1 GB = 1e9 B. "cold": the system was asked to forget the file; how much of it
+was in memory as the load began is counted, warm or cold; a virtual disk may have caches of its own below that nothing here can empty.
+computed: prefill of that many random tokens; pays from: the GB/s that a load must reach to be as quick; in engine: a second sequence on pages that never left. In brackets: computed over
 loaded, for the cache alone and to the first token behind the suffix.
 --dir keeps the last state of the prompt (kv-offload.state, .zst): `run --raw --load-state` goes on from it.
 Exit code 1 when a check fails or damage goes unseen.

@@ -69,13 +69,19 @@ kvlab::Bytes DiskTier::load() const {
   return bytes;
 }
 
-std::optional<double> DiskTier::cool() {
+bool DiskTier::cool() {
+  const std::string path = path_.string();
+  const Descriptor file = opened(path);
+  const int problem = ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+  if (problem != 0) fail_errno(path, "drop from memory", problem);
+  return true;
+}
+
+std::optional<double> DiskTier::cached_share() const {
   const std::string path = path_.string();
   const Descriptor file = opened(path);
   const size_t size = size_of(file, path);
   if (size == 0) return {};
-  const int problem = ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
-  if (problem != 0) fail_errno(path, "drop from memory", problem);
   void* map = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
   if (map == MAP_FAILED) fail_errno(path, "map", errno);
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));

@@ -31,8 +31,8 @@ class DiskTier : public kvlab::Tier {
   void store(std::span<const std::byte> bytes) override;
   kvlab::Bytes load() const override;
   int64_t stored_bytes() const override { return bytes_; }
-  // Asks for the file's pages to be dropped (posix_fadvise), and counts those that are still there (mincore).
-  std::optional<double> cool() override;
+  std::optional<double> cached_share() const override;  // of the file's pages (mincore)
+  bool cool() override;                                 // posix_fadvise
 
  private:
   std::filesystem::path path_;

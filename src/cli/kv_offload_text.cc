@@ -24,7 +24,7 @@ std::string ratio_text(double ratio) {
   return fmt::format("{:.{}f}×", ratio, ratio < 9.95 ? 2 : ratio < 99.5 ? 1 : 0);
 }
 std::string giga(double bytes, double seconds) {
-  return rate_text(bytes / seconds / 1e9);
+  return fmt::format("{:.3g}", bytes / seconds / 1e9);
 }
 std::string plural(int64_t n, std::string_view what) {
   return fmt::format("{} {}{}", grouped(n), what, n == 1 ? "" : "s");
@@ -228,11 +228,10 @@ std::string tiers_text(const OffloadReport& r, const Style& style) {
                    {"", Align::left}});
   const auto bytes = static_cast<double>(r.state.bytes);
   for (const TierTimes& t : r.tiers) {
-    std::string note = t.what;
+    std::string note = t.cold ? "the system was asked to forget the file" : t.what;
     if (t.cached_share)
-      note = fmt::format("the system was asked to forget the file; {:.0f} % of it was in memory all the same",
-                         100 * *t.cached_share);
-    else if (t.way != "ram") note += "; read back from the page cache";
+      note += fmt::format("; {} {:.0f} % of it in memory as the load began", t.cold ? "at most" : "at least",
+                          100 * *t.cached_share);
     table.add({t.way, grouped(t.stored_bytes) + " B", short_time(t.pack), short_time(t.store),
                giga(bytes, t.pack + t.store), short_time(t.load), short_time(t.unpack),
                giga(bytes, t.load + t.unpack), note});
@@ -290,11 +289,9 @@ std::string curve_text(const OffloadReport& r, const Style& style) {
           ": medians of {}; in brackets the speed-up of the cache alone, and to the first token "
           "with {} more\n",
           r.repeats, plural(r.suffix_tokens, "token"));
-  std::vector<std::pair<std::string, Align>> columns{{"tokens", Align::right},
-                                                     {"state", Align::right},
-                                                     {"computed", Align::right},
-                                                     {"suffix", Align::right},
-                                                     {"in engine", Align::right}};
+  std::vector<std::pair<std::string, Align>> columns{{"tokens", Align::right},   {"state", Align::right},
+                                                     {"computed", Align::right}, {"pays from", Align::right},
+                                                     {"suffix", Align::right},   {"in engine", Align::right}};
   for (const CurvePoint::Reload& way : r.curve.front().reload) columns.emplace_back(way.way, Align::right);
   TextTable table(columns);
   bool exact = true;
@@ -353,11 +350,12 @@ std::string offload_text(const OffloadReport& r, const OffloadView& view, const 
   const auto failed =
       std::count_if(r.checks.begin(), r.checks.end(), [](const OffloadCheck& c) { return !c.passed; });
   const MutationCounts counts = count_mutations(r.mutations);
-  out += fmt::format("\n{}: {} of {} checks; {} of {} mutations refused and named\n",
-                     r.passed() ? style.bold("passed") : style.red("FAILED"),
-                     static_cast<int64_t>(r.checks.size()) - failed, r.checks.size(), counts.caught,
-                     counts.tried - counts.changed_nothing);
-  return out;
+  out += fmt::format("\n{}: {} of {} checks", r.passed() ? style.bold("passed") : style.red("FAILED"),
+                     static_cast<int64_t>(r.checks.size()) - failed, r.checks.size());
+  if (counts.tried > 0)
+    out += fmt::format("; {} of {} kinds of damage refused and named", counts.caught,
+                       counts.tried - counts.changed_nothing);
+  return out + "\n";
 }
 
 std::string state_file_text(const StateFileReport& r, const OffloadView& view, const Style& style) {

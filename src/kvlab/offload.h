@@ -97,11 +97,12 @@ struct PoisonFacts {
 struct TierTimes {  // medians, in seconds
   std::string way, what;
   int64_t stored_bytes = 0, kv_bytes_restored = 0;
-  double pack = 0;                     // the engine: pages into bytes, with their checksums
-  double store = 0;                    // the tier
-  double load = 0;                     // the tier
-  double unpack = 0;                   // the engine: every checksum, then bytes into pages
-  std::optional<double> cached_share;  // of a cold load: what was in memory when it began
+  double pack = 0;    // the engine: pages into bytes, with their checksums
+  double store = 0;   // the tier
+  double load = 0;    // the tier
+  double unpack = 0;  // the engine: every checksum, then bytes into pages
+  bool cold = false;
+  std::optional<double> cached_share;  // Tier::cached_share() as the load began: of the worst repeat
 };
 
 struct OffloadReport {

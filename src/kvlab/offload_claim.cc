@@ -10,8 +10,8 @@ namespace {
 
 // 123 µs, 4.56 ms, 1.23 s
 std::string time_text(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.0f} µs", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 9.995e-4) return fmt::format("{:.0f} µs", seconds * 1e6);
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
   return fmt::format("{:.3g} s", seconds);
 }
 std::string times_text(double ratio) {
@@ -38,10 +38,10 @@ class Claim {
         point_.length, time_text(point_.recompute), time_text(point_.fork)));
     f.numbers = {{"recompute_seconds", point_.recompute}, {"in_engine_seconds", point_.fork}};
     for (const CurvePoint::Reload& way : point_.reload) {
-      f.lines.push_back(fmt::format("{}: {}, {} against computing, {} against the pages in the engine.",
-                                    way.way, time_text(way.seconds),
-                                    times_text(point_.recompute / way.seconds),
-                                    times_text(point_.fork / way.seconds)));
+      f.lines.push_back(
+          fmt::format("{}: {}, {} against computing; the pages in the engine are {} quicker still.", way.way,
+                      time_text(way.seconds), times_text(point_.recompute / way.seconds),
+                      times_text(way.seconds / point_.fork)));
       f.numbers.emplace_back("speed_up, " + way.way, point_.recompute / way.seconds);
       f.numbers.emplace_back("speed_up_against_engine, " + way.way, point_.fork / way.seconds);
     }
@@ -152,7 +152,7 @@ class Claim {
     f.numbers = {{"checks", static_cast<double>(r_.checks.size())},
                  {"checks_failed", static_cast<double>(failed)}};
     for (const TierTimes& tier : r_.tiers) {
-      if (tier.stored_bytes == r_.state.bytes || tier.cached_share) continue;
+      if (tier.stored_bytes == r_.state.bytes || tier.cold) continue;
       const double share = static_cast<double>(tier.stored_bytes) / static_cast<double>(r_.state.bytes);
       f.lines.push_back(fmt::format("{} keeps {:.1f} % of the bytes without loss.", tier.way, 100 * share));
       f.numbers.emplace_back("stored_share, " + tier.way, share);

@@ -92,10 +92,11 @@ class Curve {
   }
 
   CurvePoint::Reload reload_from(Tier& tier, int32_t target, size_t length, bool cold) {
-    CurvePoint::Reload out{.way = tier.name() + (cold ? ", cold" : ""), .same_logits = true};
+    CurvePoint::Reload out{.way = tier.name() + (cold ? ", cold" : ""), .cold = cold};
     std::vector<double> seconds;
     for (int64_t i = 0; i < plan_.repeats; i++) {
-      if (cold) out.cached_share = std::max(out.cached_share.value_or(0), tier.cool().value_or(1));
+      if (cold) tier.cool();
+      note_cached_share(out.cached_share, tier, cold);
       const double start = lab_seconds();
       engine_.restore(target, tier.load(), s_.model, tier.name(), [](std::span<const std::byte>) {});
       seconds.push_back(lab_seconds() - start);
@@ -161,6 +162,13 @@ std::vector<int32_t> random_tokens(uint64_t seed, int64_t count, int64_t vocab_s
     tokens.push_back(static_cast<int32_t>(u * static_cast<double>(vocab_size)));
   }
   return tokens;
+}
+
+void note_cached_share(std::optional<double>& worst, const Tier& tier, bool cold) {
+  const std::optional<double> now = tier.cached_share();
+  if (!now) return;
+  const double before = worst.value_or(*now);
+  worst = cold ? std::max(before, *now) : std::min(before, *now);
 }
 
 double median_of(std::vector<double> seconds) {

@@ -29,11 +29,14 @@ struct CurvePoint {
   double recompute = 0;  // seconds; prefill of all `length` tokens
   double suffix = 0;     // prefill of the suffix behind them
   double fork = 0;       // a second sequence on pages that are still in the engine
+  // What a load must reach, checks and all, to be as quick as computing.
+  double break_even_bytes_per_second() const { return static_cast<double>(state_bytes) / recompute; }
   struct Reload {
     std::string way;
     double seconds = 0;        // load, check, copy into pages
     bool same_logits = false;  // of the suffix, as behind the computed cache
-    std::optional<double> cached_share;
+    bool cold = false;
+    std::optional<double> cached_share;  // as TierTimes says
   };
   std::vector<Reload> reload;
 };
@@ -50,6 +53,10 @@ std::vector<BreakEven> break_even(std::span<const CurvePoint> curve);
 
 // Random token ids, a function of seed and position alone.
 std::vector<int32_t> random_tokens(uint64_t seed, int64_t count, int64_t vocab_size);
+
+// Of several loads, the share that speaks most against what they are called: the least in memory of the warm
+// ones, the most of the cold ones.
+void note_cached_share(std::optional<double>& worst, const Tier& tier, bool cold);
 
 double median_of(std::vector<double> seconds);  // REQUIRES: not empty
 double lab_seconds();                           // wall clock since some moment

@@ -156,6 +156,7 @@ json::object point_json(const CurvePoint& point) {
           {"suffix_seconds", point.suffix},
           {"fork_seconds", point.fork},
           {"ttft_recompute_seconds", point.recompute + point.suffix},
+          {"break_even_gb_per_s", point.break_even_bytes_per_second() / 1e9},
           {"reload", std::move(reload)}};
 }
 

@@ -187,19 +187,23 @@ class StateMutator {
   }
 
   void swaps() {
-    const auto pair_of = [&](const char* what, FunctionRef<bool(const PagePart&, const PagePart&)> wanted) {
+    const auto pair_of = [&](FunctionRef<bool(const PagePart&, const PagePart&)> wanted) {
       const auto pair = two_pages(wanted);
       if (!pair) return;
       const auto& [a, b] = *pair;
-      for (const size_t more : {size_t{0}, sizeof(Hash128)})
-        exchange(
-            fmt::format("{}: {} and {}{}", what, page_name(a), page_name(b), more ? ", checksums too" : ""),
-            page_name(a) + ": checksum", a.at, b.at, a.bytes + more);
+      const int64_t rows = parts_.header.block;
+      const std::string name =
+          a.layer != b.layer
+              ? fmt::format("layers {} and {}, page at {}", a.layer, b.layer, a.block * rows)
+              : fmt::format("layer {}, pages at {} and {}", a.layer, a.block * rows, b.block * rows);
+      for (const bool checksum : {false, true})
+        exchange(name + (checksum ? ", checksums too" : ""), page_name(a) + ": checksum", a.at, b.at,
+                 a.bytes + (checksum ? sizeof(Hash128) : 0));
     };
-    pair_of("two layers", [](const PagePart& a, const PagePart& b) {
+    pair_of([](const PagePart& a, const PagePart& b) {
       return a.layer != b.layer && a.block == b.block && a.positions == b.positions;
     });
-    pair_of("two pages of a layer", [](const PagePart& a, const PagePart& b) {
+    pair_of([](const PagePart& a, const PagePart& b) {
       return a.layer == b.layer && a.positions == b.positions;
     });
     if (parts_.entries.size() > 1)
@@ -251,20 +255,19 @@ class StateMutator {
         std::rotate(at(parts_.tokens_at), at(parts_.attachment_at - sizeof(int32_t)),
                     at(parts_.attachment_at));
       });
-    sealed<Header>(kGroup, "length + 1, checksums made right", "cut short in", 0,
-                   [](Header& h) { h.length++; });
-    sealed<Header>(kGroup, "earliest restart + 1, checksums made right", "earliest restart: expected", 0,
+    sealed<Header>(kGroup, "length + 1, sealed", "cut short in", 0, [](Header& h) { h.length++; });
+    sealed<Header>(kGroup, "earliest restart + 1, sealed", "earliest restart: expected", 0,
                    [](Header& h) { h.earliest_restart++; });
     for (const size_t layer : sample_of_layers()) {
       const LayerEntry& entry = parts_.entries[layer];
       if (entry.kind == kNoAttention) continue;
-      sealed<LayerEntry>(kGroup, fmt::format("first position of layer {} + 1, checksums made right", layer),
+      sealed<LayerEntry>(kGroup, fmt::format("layer {}, first position + 1, sealed", layer),
                          fmt::format("layer {}: first position", layer), parts_.entry_at(layer),
                          [](LayerEntry& e) { e.first++; });
       if (entry.first >= parts_.header.block)
-        sealed<LayerEntry>(
-            kGroup, fmt::format("first position of layer {} a page earlier, checksums made right", layer),
-            "cut short in", parts_.entry_at(layer), [&](LayerEntry& e) { e.first -= parts_.header.block; });
+        sealed<LayerEntry>(kGroup, fmt::format("layer {}, first position - 32, sealed", layer),
+                           "cut short in", parts_.entry_at(layer),
+                           [&](LayerEntry& e) { e.first -= parts_.header.block; });
     }
   }
 
@@ -340,8 +343,8 @@ class StateMutator {
     take("the other's map of layers", "map of layers, layer 0", parts_.entry_at(0), parts_.tokens_at);
     take("the other's token ids", "token ids: checksum", parts_.tokens_at, parts_.attachment_at);
     for (const PagePart& page : sample_of_pages())
-      take(fmt::format("the other's page with its checksum: {}", page_name(page)),
-           page_name(page) + ": checksum", page.at, page.end());
+      take(fmt::format("the other's page: {}", page_name(page)), page_name(page) + ": checksum", page.at,
+           page.end());
     const PagePart& middle = parts_.pages[parts_.pages.size() / 2];
     take(fmt::format("the other's file from {} on", page_name(middle)), page_name(middle) + ": checksum",
          middle.at, in_.state.size());

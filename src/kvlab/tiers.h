@@ -23,9 +23,11 @@ class Tier {
   virtual void store(std::span<const std::byte> bytes) = 0;  // replaces what it held
   virtual Bytes load() const = 0;                            // REQUIRES: store() was called
   virtual int64_t stored_bytes() const = 0;                  // what the place holds
-  // Asks the system to forget its copies in memory. The share (0 to 1) of the stored bytes that is in memory
-  // all the same; nothing where the place has no such copies.
-  virtual std::optional<double> cool() { return {}; }
+  // The share (0 to 1) of the stored bytes that the system has in memory; nothing where that means nothing.
+  virtual std::optional<double> cached_share() const { return {}; }
+  // Asks the system to forget those copies; false where there are none to forget. cached_share() says what
+  // came of it.
+  virtual bool cool() { return false; }
 };
 
 class RamTier : public Tier {
@@ -50,7 +52,8 @@ class ZstdTier : public Tier {
   void store(std::span<const std::byte> bytes) override;
   Bytes load() const override;
   int64_t stored_bytes() const override { return inner_->stored_bytes(); }
-  std::optional<double> cool() override { return inner_->cool(); }
+  std::optional<double> cached_share() const override { return inner_->cached_share(); }
+  bool cool() override { return inner_->cool(); }
 
  private:
   std::unique_ptr<Tier> inner_;
