@@ -25,9 +25,10 @@ constexpr const char* kRooflineExamples =
 fitted. Length: positions in the cache after the last timed step. passes: how often the cache seems to be read, judging by how
 the time grows; 1 is the least. predicted: bytes by the read bandwidth that was measured for as many bytes as a step reads,
 which is a cache's where they fit one; if from memory: by that of memory far beyond the caches. ratio: predicted to measured.
-overhead: measured, but not predicted. --expand-gqa and --concat-append waste bandwidth on purpose, as other stacks do: each
-query head gets keys and values of its own (1 + 2 H/K passes), appending copies the cache (3 passes); the logits must not change.
-Tokens are random. Exit code 1 when the counters differ from the formula, or logits between runs of the same tokens.
+overhead: measured, but not predicted. p10: the quickest tenth of the steps. drift: the first length measured once more at the
+end; more than 5 % says that other work disturbed the machine. --expand-gqa and --concat-append waste bandwidth on purpose, as other stacks do: each
+query head gets keys and values of its own (1 + 2 H/K passes), appending copies the cache (3 passes); the logits must not
+change. Tokens are random. Exit code 1 when the counters differ from the formula, or logits between runs of the same tokens.
 
 Examples:
   lapidary kv roofline smollm2-135m-instruct

@@ -46,6 +46,23 @@ std::string bar(double value, double most, char mark, double cells) {
   return std::string(static_cast<size_t>(std::llround(share * cells)), mark);
 }
 
+// Sentences in lines that a terminal of usual width holds.
+std::string wrapped(const std::string& text) {
+  constexpr size_t kWidth = 108;
+  std::string out, line;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    if (!line.empty() && line.size() + 1 + word.size() > kWidth) {
+      out += "  " + line + "\n  ";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+    at = end + 1;
+  }
+  return out + "  " + line + "\n";
+}
+
 std::string memory_text(const RooflineReport& report, const Style& style) {
   const kvlab::Bandwidth& b = report.bandwidth;
   TextTable table({{"reading memory, GB/s", Align::left},
@@ -131,17 +148,20 @@ std::string parts_text(const LengthResult& r, const Style& style) {
                    {"bytes", Align::right},
                    {"predicted ms", Align::right},
                    {"measured ms", Align::right},
-                   {"ratio", Align::right}});
+                   {"ratio", Align::right},
+                   {"", Align::left}});
   const kvlab::Predicted& p = r.from_working_set;
   const double head = r.per_step(r.head_bytes_total);
   table.add({"cache (attention)", whole_bytes(r.kv_bytes()), ms(p.kv), ms(r.attention_seconds),
-             percent(p.kv / r.attention_seconds)});
-  table.add({"head", whole_bytes(head), ms(p.head), ms(r.head_seconds), percent(p.head / r.head_seconds)});
-  table.add({"other weights, and the rest", whole_bytes(r.weight_bytes() - head), ms(p.weights),
-             ms(r.rest_seconds()), percent(p.weights / r.rest_seconds())});
+             percent(p.kv / r.attention_seconds),
+             fmt::format("arithmetic at the CPU's peak: {} ms", ms(r.attention_ops_seconds))});
   table.add(
-      {"all", whole_bytes(r.working_set()), ms(p.total()), ms(r.seconds.median), percent(r.explained())});
-  table.add({"overhead", "", "", ms(r.overhead_seconds()), ""});
+      {"head", whole_bytes(head), ms(p.head), ms(r.head_seconds), percent(p.head / r.head_seconds), ""});
+  table.add({"other weights, and the rest", whole_bytes(r.weight_bytes() - head), ms(p.weights),
+             ms(r.rest_seconds()), percent(p.weights / r.rest_seconds()), ""});
+  table.add(
+      {"all", whole_bytes(r.working_set()), ms(p.total()), ms(r.seconds.median), percent(r.explained()), ""});
+  table.add({"overhead", "", "", ms(r.overhead_seconds()), "", ""});
   return table.text(style);
 }
 
@@ -156,6 +176,8 @@ std::string fit_text(const RooflineRun& run, const Style& style) {
                      fit.line.r2);
   out += fmt::format("  of the fixed {} ms, weights {} ms by their bytes, overhead {} ms\n",
                      ms(fit.line.intercept), ms(fit.weights_seconds), ms(fit.overhead_seconds()));
+  out += fmt::format("  by the quickest tenth of the steps (p10): {} passes, R² = {:.4f}\n",
+                     times(run.quiet_fit->passes()), run.quiet_fit->line.r2);
   return out;
 }
 
@@ -169,23 +191,30 @@ std::string drift_text(const RooflineRun& run, const Style& style) {
 
 std::string ablations_text(const RooflineRun& run, const Style& style) {
   if (run.ablations.empty()) return "";
-  TextTable table({{"on purpose", Align::left},
-                   {"expected passes", Align::right},
+  TextTable table({{"passes, on purpose", Align::left},
+                   {"expected", Align::right},
                    {"counted", Align::right},
+                   {"on the bus", Align::right},
+                   {"measured", Align::right},
+                   {"added", Align::right},
                    {"slope ratio", Align::right},
-                   {"measured passes", Align::right},
                    {"ms/step", Align::right},
                    {"logits", Align::left}});
-  table.add({"plain", "1", "1.00", "1.00", times(run.fit ? run.fit->passes() : std::nullopt),
+  table.add({"plain", "1", fmt::format("{:.2f}", static_cast<double>(run.lengths.back().reads)), "1",
+             times(run.fit ? run.fit->passes() : std::nullopt), "", run.fit ? "1.00" : "none",
              ms(run.lengths.back().seconds.median), ""});
   for (const AblationRun& a : run.ablations)
     table.add({a.name, fmt::format("{:.4g}", a.expected_passes), fmt::format("{:.2f}", a.counted_passes),
-               times(a.slope_ratio), times(a.measured_passes), ms(a.lengths.back().seconds.median),
+               fmt::format("{:.4g}", a.with_allocate), times(a.measured_passes), times(a.added_passes),
+               times(a.slope_ratio), ms(a.lengths.back().seconds.median),
                a.logits_equal ? "the same bits" : style.red("DIFFERENT")});
   return "\n" + table.text(style) +
-         style.dim(
-             fmt::format("  counted: bytes read and written to bytes of the plain run, whole pages; ms at {}",
-                         grouped(run.lengths.back().length))) +
+         style.dim(fmt::format(
+             "  counted: bytes read and written to bytes that the plain run reads, whole pages; on the "
+             "bus: expected,\n  where a line is read before it is written; measured: by the slope; "
+             "added: to the plain run's. The slope\n  ratio is the expected one only where reading "
+             "bounds the plain run too. ms at {}",
+             grouped(run.lengths.back().length))) +
          "\n";
 }
 
@@ -196,7 +225,7 @@ std::string run_text(const RooflineReport& report, const RooflineRun& run, const
   out += lengths_text(run, style) + "\n" + bars_text(run, style) + "\n" +
          parts_text(run.lengths.back(), style) + "\n" + fit_text(run, style) + drift_text(run, style) +
          ablations_text(run, style) + "\n";
-  for (const std::string& sentence : run.verdict.sentences) out += "  " + sentence + "\n";
+  for (const std::string& sentence : run.verdict.sentences) out += wrapped("- " + sentence);
   return out;
 }
 

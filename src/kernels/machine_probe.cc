@@ -252,19 +252,22 @@ std::vector<double> ReadProbe::rates(Team& team, Isa isa, int64_t bytes, int rou
   const auto sum = probes(isa).sum;
   std::atomic<uint64_t> total{0};
   const auto read = [&](int64_t begin, int64_t end) {
-    total.fetch_add(sum(memory_.data() + begin * kPage, (end - begin) * kPage), std::memory_order_relaxed);
+    return sum(memory_.data() + begin * kPage, (end - begin) * kPage);
   };
   const auto run = [&] {
     if (passes == 1) {  // small pieces: no thread waits long for another
-      team.parallel_for(n_pages, 64, [&](int64_t begin, int64_t end, int) { read(begin, end); });
+      team.parallel_for(n_pages, 64, [&](int64_t begin, int64_t end, int) {
+        total.fetch_add(read(begin, end), std::memory_order_relaxed);
+      });
       return;
     }
-    const int64_t shares =
-        std::min<int64_t>(team.size(), n_pages);  // a slice for each thread, in its own caches
+    const int64_t shares = std::min<int64_t>(team.size(), n_pages);  // a slice for each thread's own caches
     team.parallel_for(shares, 1, [&](int64_t first, int64_t last, int) {
+      uint64_t sums = 0;
       for (int64_t share = first; share < last; share++)
         for (int64_t pass = 0; pass < passes; pass++)
-          read(n_pages * share / shares, n_pages * (share + 1) / shares);
+          sums += read(n_pages * share / shares, n_pages * (share + 1) / shares);
+      total.fetch_add(sums, std::memory_order_relaxed);
     });
   };
   run();

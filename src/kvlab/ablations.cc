@@ -73,6 +73,19 @@ double expected_passes_concat(const ModelSpec& spec, const KvTypes& types, int64
   });
 }
 
+double written_passes_expand(const ModelSpec& spec, const KvTypes& types, int64_t positions) {
+  return passes(spec, types, positions, [&](int64_t layer) {
+    const auto group = static_cast<double>(group_of(*spec.layers[static_cast<size_t>(layer)].attention));
+    return group == 1 ? 0 : group;
+  });
+}
+
+double written_passes_concat(const ModelSpec& spec, const KvTypes& types, int64_t positions) {
+  return passes(spec, types, positions, [&](int64_t layer) {
+    return spec.layers[static_cast<size_t>(layer)].owns_kv(layer) ? 1.0 : 0.0;
+  });
+}
+
 CopyingProbe::CopyingProbe(const Engine& engine, int32_t sequence)
     : engine_(engine),
       sequence_(sequence),

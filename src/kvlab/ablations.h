@@ -40,6 +40,9 @@ class ExpandedHeads : public TensorSource {
 // Bytes moved for each byte that the plain model reads of the cache, when a step sees so many positions.
 double expected_passes_expand(const ModelSpec& spec, const KvTypes& types, int64_t positions);
 double expected_passes_concat(const ModelSpec& spec, const KvTypes& types, int64_t positions);
+// Of these, what is written. Memory moves it twice: a line that is written is read before.
+double written_passes_expand(const ModelSpec& spec, const KvTypes& types, int64_t positions);
+double written_passes_concat(const ModelSpec& spec, const KvTypes& types, int64_t positions);
 
 // Copies pages in each step of one sequence, layer by layer as the step comes to it. What was copied is kept
 // until the next step.

@@ -128,26 +128,39 @@ Bandwidth measure_bandwidth(const std::vector<int>& threads, int64_t megabytes, 
   out.last_level = last_level_bytes(out.caches);
   choose_size(out, megabytes);
   const std::vector<int64_t> sizes = sweep_sizes(out.probe_bytes);
-  const auto total = static_cast<int64_t>(threads.size() * (sizes.size() + 1));
-  int64_t done = 0;
-  for (const int count : threads) {
+  std::map<int, bool> sweeps;  // of each number of threads, whether it is swept
+  for (int count = 1; count < *std::max_element(threads.begin(), threads.end()); count *= 2)
+    sweeps[count] = false;
+  for (const int count : threads) sweeps[count] = true;
+  int64_t total = 0, done = 0;
+  for (const auto& [count, sweep] : sweeps) total += sweep ? static_cast<int64_t>(sizes.size()) + 1 : 2;
+  for (const auto& [count, sweep] : sweeps) {
     Team team(count);
     ReadMeasure measure;
     measure.threads = count;
     {
       const kernels::ReadProbe probe(team, out.probe_bytes, kernels::PageSize::huge);
       for (const int64_t size : sizes) {
+        if (!sweep && size != sizes.back()) continue;
         on_probe(done++, total);
         measure.sweep.push_back(point(probe, team, size));
       }
     }
     measure.huge = measure.sweep.back();
+    measure.float_ops = kernels::arithmetic_peak(team, kernels::kernels().isa, kRounds).float_ops;
     on_probe(done++, total);
     const kernels::ReadProbe probe(team, out.probe_bytes, kernels::PageSize::small);
     measure.small = point(probe, team, out.probe_bytes);
     out.measures.push_back(std::move(measure));
   }
   return out;
+}
+
+int64_t ReadMeasure::cached_up_to() const {
+  int64_t bytes = 0;
+  for (const ReadPoint& p : sweep)
+    if (p.best_per_second >= 1.5 * huge.best_per_second) bytes = p.bytes;
+  return bytes;
 }
 
 double rate_at(const std::vector<ReadPoint>& sweep, double bytes) {

@@ -34,6 +34,10 @@ struct ReadMeasure {
   int threads = 0;
   ReadPoint huge, small;         // the whole probe, in huge pages and in 4 KiB pages
   std::vector<ReadPoint> sweep;  // ascending sizes, huge pages; the last is `huge`
+  double float_ops = 0;          // a second, at the peak of this CPU
+  // The largest size of the sweep that is read half as fast again as memory: where the caches end for us,
+  // which may be long before their size when others use them too. 0: none.
+  int64_t cached_up_to() const;
 };
 
 struct Bandwidth {
@@ -45,7 +49,8 @@ struct Bandwidth {
 };
 
 // `megabytes` MiB for the largest size; 0: four times the last level (1 GiB where that is not known). Capped
-// by half of the available memory, and `note` says so. Seven rounds each.
+// by half of the available memory, and `note` says so. Seven rounds each. For the `threads` all sizes; for
+// 1, 2, 4 ... up to the most of them the largest size alone.
 using OnProbe = FunctionRef<void(int64_t done, int64_t total)>;
 Bandwidth measure_bandwidth(const std::vector<int>& threads, int64_t megabytes, OnProbe on_probe);
 

@@ -284,6 +284,10 @@ class Measurement {
     out.weight_bytes_total = plain.weights_read;
     out.logits = plain.logits_hash();
     check_counters(out);
+    int64_t once = 0;
+    for (const int64_t bytes : counted_by_formula(spec_, options_.kv_dtype, length, plan_.steps))
+      once += bytes;
+    out.reads = once > 0 ? out.kv_bytes_total / once : 1;
     reference_[length] = plain.logits;
 
     const ForkedSequence fork(engine, sweep.filled());
@@ -396,8 +400,10 @@ RooflineReport measure_roofline(const ModelSpec& spec, const TensorSource& sourc
                                 const EngineOptions& options, const RooflinePlan& plan,
                                 OnRooflineWork on_work) {
   ensure(!plan.lengths.empty(), ErrorCode::usage, "there is no length to measure");
-  ensure(plan.steps >= 1 && plan.part_steps >= 1 && plan.part_steps <= plan.steps && plan.warm_up >= 0,
-         ErrorCode::usage, "steps: expected one or more");
+  ensure(plan.steps >= 1 && plan.warm_up >= 0, ErrorCode::usage,
+         "steps: expected one timed step or more, got {}", plan.steps);
+  ensure(plan.part_steps >= 1 && plan.part_steps <= plan.steps, ErrorCode::usage,
+         "part_steps: expected 1 to {}, got {}", plan.steps, plan.part_steps);
   ensure(!plan.threads.empty(), ErrorCode::usage, "threads: expected one number or more");
   ensure(!plan.expand_gqa || has_grouped_heads(spec), ErrorCode::usage,
          "--expand-gqa: every query head of this model has a KV head of its own: there is nothing to expand");

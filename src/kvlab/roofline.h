@@ -53,7 +53,10 @@ struct LengthResult {
   double attention_seconds = 0, head_seconds = 0;  // medians of a step, by watching it
   // Filled in by analyse().
   Predicted from_working_set, from_memory;
-  bool in_last_level = false;  // weights and KV of a step fit the last cache
+  double attention_ops = 0;          // of a step: queries times keys, probabilities times values
+  double attention_ops_seconds = 0;  // at the peak of this CPU
+  int64_t reads = 1;                 // of each byte of the cache, by the counters
+  bool in_last_level = false;        // weights and KV of a step fit the last cache
   double fitted_seconds = 0;
   double per_step(int64_t total) const { return static_cast<double>(total) / static_cast<double>(steps); }
   double kv_bytes() const { return per_step(kv_bytes_total); }
@@ -101,17 +104,21 @@ struct AblationLength {
 struct AblationRun {
   std::string name;
   double expected_passes = 0;  // by the model's shape alone
+  double with_allocate = 0;    // the same, had every line to be read before it is written
   double counted_passes = 0;   // bytes moved to bytes of the plain run, at the longest length
   bool logits_equal = true;    // to the plain run's, every step
   std::vector<AblationLength> lengths;
   std::optional<Line> line;  // over the plain run's KV bytes
   std::optional<double> slope_ratio, measured_passes;
+  // What copying adds to the plain run's passes; expected is expected_passes - 1.
+  std::optional<double> added_passes;
 };
 
 struct RooflineRun {
   int threads = 0;
   std::vector<LengthResult> lengths;
-  std::optional<RooflineFit> fit;  // two lengths at least
+  std::optional<RooflineFit> fit;        // of the medians; two lengths at least
+  std::optional<RooflineFit> quiet_fit;  // of the 10th percentiles, which other load disturbs less
   std::optional<Drift> drift;
   std::vector<AblationRun> ablations;
   Verdict verdict;

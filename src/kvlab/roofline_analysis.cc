@@ -25,6 +25,28 @@ Predicted predict(const LengthResult& r, double bandwidth) {
   return {bandwidth, (r.weight_bytes() - head) / bandwidth, head / bandwidth, r.kv_bytes() / bandwidth};
 }
 
+// Multiply-adds are two operations. Steps of one token, over all timed ones the mean.
+double attention_ops(const ModelSpec& spec, const LengthResult& r) {
+  double ops = 0;
+  for (int64_t positions = r.length - r.steps + 1; positions <= r.length; ++positions)
+    for (const LayerSpec& layer : spec.layers) {
+      if (!layer.attention) continue;
+      const AttentionSpec& a = *layer.attention;
+      const int64_t seen = a.window > 0 ? std::min(positions, a.window) : positions;
+      ops += 4 * static_cast<double>(seen * a.n_heads * a.head_dim);
+    }
+  return ops / static_cast<double>(r.steps);
+}
+
+RooflineFit fit_of(const RooflineRun& run, const std::vector<double>& x, const std::vector<double>& seconds,
+                   double memory_bandwidth) {
+  RooflineFit fit{.line = fit_line(x, seconds)};
+  fit.bandwidth = run.lengths.back().from_working_set.bandwidth;
+  fit.memory_bandwidth = memory_bandwidth;
+  fit.weights_seconds = run.lengths.back().weight_bytes() / fit.bandwidth;
+  return fit;
+}
+
 // "11,677"
 std::string grouped(int64_t value) {
   std::string digits = std::to_string(value);
@@ -58,6 +80,7 @@ class Words {
     say_slope();
     say_crossover(weights);
     say_cache();
+    say_drift();
     return std::move(out_);
   }
 
@@ -101,10 +124,17 @@ class Words {
     std::string text =
         fmt::format("Passes over the cache: {:.2f}: it is read at {}, where this machine can read {}.",
                     *passes, rate(*run_.fit->effective_bandwidth()), rate(run_.fit->bandwidth));
-    if (*passes > 1.25)
-      text +=
-          " The counters saw every byte read once, so what is above 1 is attention's arithmetic and not "
-          "copies.";
+    if (*passes > 1.25) {
+      const LengthResult& r = longest();
+      text += fmt::format(
+          " The counters saw every byte of it read {}, so what is above that is no copying: attention's "
+          "arithmetic "
+          "alone takes {:.2f} ms at {} at this CPU's peak, reading {:.2f} ms; the rest is arithmetic below "
+          "the peak, "
+          "or other load.",
+          r.reads == 1 ? "once" : fmt::format("{} times", r.reads), 1e3 * r.attention_ops_seconds,
+          grouped(r.length), 1e3 * r.from_working_set.kv);
+    }
     say(text);
   }
 
@@ -139,14 +169,30 @@ class Words {
                                     [](const LengthResult& r) { return r.in_last_level; });
     if (fits == 0) return;
     const bool all = fits == static_cast<int64_t>(run_.lengths.size());
+    const LengthResult& first = run_.lengths.front();
+    const std::string which =
+        all ? "At every length" : fmt::format("At {} of {} lengths", fits, run_.lengths.size());
     say(fmt::format(
-        "{} the weights and cache of a step ({} at {}) fit the last-level cache ({}): the prediction "
-        "takes the bandwidth measured at that size, {}, and memory's, {}, is the other bound.",
-        all ? "At every length" : fmt::format("At {} of {} lengths", fits, run_.lengths.size()),
-        megabytes(run_.lengths.front().working_set()), grouped(run_.lengths.front().length),
-        megabytes(static_cast<double>(report_.bandwidth.last_level)),
-        rate(run_.lengths.front().from_working_set.bandwidth),
-        rate(run_.lengths.front().from_memory.bandwidth)));
+        "{} the weights and cache of a step ({} at {}) fit the last-level cache ({}): the prediction takes "
+        "the bandwidth measured at that size, {} there, and memory's, {}, is the other bound.",
+        which, megabytes(first.working_set()), grouped(first.length),
+        megabytes(static_cast<double>(report_.bandwidth.last_level)), rate(first.from_working_set.bandwidth),
+        rate(first.from_memory.bandwidth)));
+    const int64_t ours = measure_of(report_.bandwidth, run_.threads).cached_up_to();
+    if (report_.bandwidth.probe_bytes >= 2 * report_.bandwidth.last_level &&
+        ours < report_.bandwidth.last_level / 2)
+      say(fmt::format(
+          "Of that cache we seem to have {} at most: more is read at about memory's speed, so others use "
+          "it too, or it is no faster.",
+          megabytes(static_cast<double>(ours))));
+  }
+
+  void say_drift() {
+    if (run_.drift && run_.drift->warning())
+      say(fmt::format(
+          "The machine was not at rest: {} took {:+.0f} % when measured again. The seconds here, and what "
+          "is said of them, are to be measured again; the bytes stand.",
+          grouped(run_.drift->length), 100 * run_.drift->change()));
   }
 
   const ModelSpec& spec_;
@@ -158,9 +204,12 @@ class Words {
 void analyse_ablation(const ModelSpec& spec, const RooflineReport& report, const RooflineRun& run,
                       AblationRun& ablation) {
   const int64_t longest = run.lengths.back().length;
-  ablation.expected_passes = ablation.name == "expand-gqa"
-                                 ? expected_passes_expand(spec, report.kv_types, longest)
-                                 : expected_passes_concat(spec, report.kv_types, longest);
+  const bool expand = ablation.name == "expand-gqa";
+  ablation.expected_passes =
+      (expand ? expected_passes_expand : expected_passes_concat)(spec, report.kv_types, longest);
+  ablation.with_allocate =
+      ablation.expected_passes +
+      (expand ? written_passes_expand : written_passes_concat)(spec, report.kv_types, longest);
   const AblationLength& last = ablation.lengths.back();
   const int64_t plain = run.lengths.back().kv_bytes_total;
   ablation.counted_passes = plain > 0
@@ -177,11 +226,13 @@ void analyse_ablation(const ModelSpec& spec, const RooflineReport& report, const
   ablation.line = fit_line(x, y);
   if (run.fit->line.slope > 0) ablation.slope_ratio = ablation.line->slope / run.fit->line.slope;
   if (ablation.line->slope > 0) ablation.measured_passes = ablation.line->slope * run.fit->bandwidth;
+  if (run.fit->line.slope > 0 && ablation.line->slope > 0)
+    ablation.added_passes = (ablation.line->slope - run.fit->line.slope) * run.fit->bandwidth;
 }
 
 void analyse_run(const ModelSpec& spec, const RooflineReport& report, RooflineRun& run) {
   const ReadMeasure& measure = measure_of(report.bandwidth, run.threads);
-  std::vector<double> x, y;
+  std::vector<double> x, y, quiet;
   for (LengthResult& r : run.lengths) {
     r.in_last_level = r.working_set() < static_cast<double>(report.bandwidth.last_level);
     r.from_memory = predict(r, measure.huge.best_per_second);
@@ -189,14 +240,14 @@ void analyse_run(const ModelSpec& spec, const RooflineReport& report, RooflineRu
         predict(r, r.in_last_level ? rate_at(measure.sweep, r.working_set()) : measure.huge.best_per_second);
     x.push_back(r.kv_bytes());
     y.push_back(r.seconds.median);
+    quiet.push_back(r.seconds.p10);
+    r.attention_ops = attention_ops(spec, r);
+    r.attention_ops_seconds = measure.float_ops > 0 ? r.attention_ops / measure.float_ops : 0;
   }
   if (*std::max_element(x.begin(), x.end()) > *std::min_element(x.begin(), x.end())) {
-    RooflineFit fit{.line = fit_line(x, y)};
-    fit.bandwidth = run.lengths.back().from_working_set.bandwidth;
-    fit.memory_bandwidth = measure.huge.best_per_second;
-    fit.weights_seconds = run.lengths.back().weight_bytes() / fit.bandwidth;
-    for (LengthResult& r : run.lengths) r.fitted_seconds = fit.line.at(r.kv_bytes());
-    run.fit = std::move(fit);
+    run.fit = fit_of(run, x, y, measure.huge.best_per_second);
+    run.quiet_fit = fit_of(run, x, quiet, measure.huge.best_per_second);
+    for (LengthResult& r : run.lengths) r.fitted_seconds = run.fit->line.at(r.kv_bytes());
   }
   for (AblationRun& ablation : run.ablations) analyse_ablation(spec, report, run, ablation);
   run.verdict = Words(spec, report, run).verdict();

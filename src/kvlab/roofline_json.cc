@@ -31,7 +31,9 @@ json::object machine_json(const Bandwidth& b) {
     measures.push_back(json::object{{"threads", m.threads},
                                     {"memory_huge_pages", point_json(m.huge)},
                                     {"memory_small_pages", point_json(m.small)},
-                                    {"sweep", std::move(sweep)}});
+                                    {"sweep", std::move(sweep)},
+                                    {"cached_up_to_bytes", m.cached_up_to()},
+                                    {"float_ops_per_s", m.float_ops}});
   }
   return {{"caches", std::move(caches)},
           {"last_level_bytes", b.last_level},
@@ -64,6 +66,9 @@ json::object length_json(const LengthResult& r, bool fitted) {
       {"predicted_from_memory_seconds", predicted_json(r.from_memory)},
       {"measured_seconds",
        {{"attention", r.attention_seconds}, {"head", r.head_seconds}, {"rest", r.rest_seconds()}}},
+      {"reads_of_each_kv_byte", r.reads},
+      {"attention_ops_per_step", r.attention_ops},
+      {"attention_ops_at_peak_seconds", r.attention_ops_seconds},
       {"overhead_seconds", r.overhead_seconds()},
       {"predicted_to_measured", r.explained()},
       {"fitted_seconds", fitted ? json::value(r.fitted_seconds) : json::value(nullptr)},
@@ -124,9 +129,11 @@ json::object ablation_json(const AblationRun& a) {
   const auto of_line = [&](auto get) { return a.line ? json::value(get(*a.line)) : json::value(nullptr); };
   return {{"name", a.name},
           {"expected_passes", a.expected_passes},
+          {"expected_passes_with_write_allocate", a.with_allocate},
           {"counted_passes", a.counted_passes},
           {"measured_passes", or_null(a.measured_passes)},
           {"slope_ratio", or_null(a.slope_ratio)},
+          {"added_passes", or_null(a.added_passes)},
           {"logits_equal", a.logits_equal},
           {"intercept_seconds", of_line([](const Line& line) { return line.intercept; })},
           {"slope_seconds_per_byte", of_line([](const Line& line) { return line.slope; })},
@@ -138,11 +145,9 @@ json::object run_json(const RooflineRun& run) {
   json::array lengths, ablations;
   for (const LengthResult& r : run.lengths) lengths.push_back(length_json(r, run.fit.has_value()));
   for (const AblationRun& a : run.ablations) ablations.push_back(ablation_json(a));
-  return {{"threads", run.threads},
-          {"lengths", std::move(lengths)},
-          {"fit", fit_json(run.fit)},
-          {"drift", drift_json(run.drift)},
-          {"verdict", verdict_json(run.verdict)},
+  return {{"threads", run.threads},           {"lengths", std::move(lengths)},
+          {"fit", fit_json(run.fit)},         {"quiet_fit", fit_json(run.quiet_fit)},
+          {"drift", drift_json(run.drift)},   {"verdict", verdict_json(run.verdict)},
           {"ablations", std::move(ablations)}};
 }
 

@@ -78,6 +78,15 @@ TEST(RateAt, IsInterpolatedInTheLogarithmOfTheSize) {
   EXPECT_EQ(rate_at(sweep, 1e12), 10);
 }
 
+TEST(CachedUpTo, IsTheLargestSizeReadFasterThanMemory) {
+  ReadMeasure measure;
+  measure.huge = {1 << 20, 9, 10};
+  measure.sweep = {{1 << 12, 0, 90}, {1 << 14, 0, 15}, {1 << 16, 0, 14}, measure.huge};
+  EXPECT_EQ(measure.cached_up_to(), 1 << 14);
+  measure.sweep = {measure.huge};
+  EXPECT_EQ(measure.cached_up_to(), 0);
+}
+
 TEST(CacheLevels, AreWhatTheSystemSays) {
   int level = 0;
   for (const CacheLevel& cache : cache_levels()) {
@@ -207,6 +216,29 @@ TEST(Analyse, HasNoPassesWhereTimeDoesNotGrow) {
   report = made_up(spec, {512}, 1e-3, 1, 0);
   analyse(spec, report);
   EXPECT_FALSE(report.runs[0].fit);
+}
+
+TEST(Analyse, SaysWhenTheMachineWasNotAtRest) {
+  const ModelSpec spec = open_golden_model("llama-tiny").spec;
+  for (const double again : {1.04, 1.06, 0.9}) {
+    RooflineReport report = made_up(spec, kLengths, 1e-5, 1, 0);
+    report.runs[0].drift = Drift{512, 1, again};
+    analyse(spec, report);
+    const bool said = report.runs[0].verdict.sentences.back().find("not at rest") != std::string::npos;
+    EXPECT_EQ(said, again != 1.04) << again;
+    EXPECT_EQ(report.runs[0].drift->warning(), said);
+  }
+}
+
+// 4 operations for each head, dimension and position: a multiply-add for the score and one for the value.
+TEST(Analyse, CountsTheArithmeticOfAttention) {
+  const ModelSpec spec = open_golden_model("llama-tiny").spec;  // 4 layers, 6 heads of 16
+  RooflineReport report = made_up(spec, {512}, 0, 1, 0);
+  report.bandwidth.measures[0].float_ops = 1e9;
+  analyse(spec, report);
+  const LengthResult& r = report.runs[0].lengths[0];
+  EXPECT_EQ(r.attention_ops, 4.0 * 4 * 6 * 16 * (503 + 512) / 2);
+  EXPECT_NEAR(r.attention_ops_seconds, r.attention_ops / 1e9, 1e-15);
 }
 
 TEST(Analyse, TakesTheBandwidthOfTheSizeWhereACacheHoldsIt) {

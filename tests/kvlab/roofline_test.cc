@@ -146,11 +146,14 @@ TEST(ExpectedPasses, AreSevenAndThreeForThreeHeadsEach) {
   const ModelSpec llama = open_golden_model("llama-tiny").spec;  // 6 heads, 2 KV heads
   EXPECT_EQ(expected_passes_expand(llama, DType::f16, 100), 7);
   EXPECT_EQ(expected_passes_concat(llama, DType::f16, 100), 3);
+  EXPECT_EQ(written_passes_expand(llama, DType::f16, 100), 3);
+  EXPECT_EQ(written_passes_concat(llama, DType::f16, 100), 1);
   // Half of the layers borrow: they read, and append nothing.
   ModelSpec borrowing = llama;
   for (size_t i = llama.layers.size() / 2; i < llama.layers.size(); ++i)
     borrowing.layers[i].attention->kv_owner = 0;
   EXPECT_EQ(expected_passes_concat(borrowing, DType::f16, 100), 2);
+  EXPECT_EQ(written_passes_concat(borrowing, DType::f16, 100), 0.5);
   EXPECT_EQ(expected_passes_expand(borrowing, DType::f16, 100), 7);
   // A window weighs what is in it.
   ModelSpec sliding = llama;
