@@ -170,7 +170,9 @@ class ReportPage(unittest.TestCase):
         page.press("ArrowDown", times=sliding)
         self.assertIn("out of the window", page.value(readout))
         page.value("document.querySelector('#map canvas').scrollIntoView({block: 'center', behavior: 'instant'})")
-        x, y, width, height = page.value("(r => [r.x, r.y, r.width, r.height])(document.querySelector('#map canvas').getBoundingClientRect())")
+        x, y, width, height = page.value(
+            "(r => [r.x, r.y, r.width, r.height])(document.querySelector('#map canvas').getBoundingClientRect())"
+        )
         page.move_mouse(x + width / 2, y + height - 2)
         page.wait(f"{readout}.startsWith('Layer {layers[-1]['layer']}, position {(last + 1) // 2}')")
         self.assert_quiet(page, self.full)
@@ -192,8 +194,12 @@ class ReportPage(unittest.TestCase):
         page.value("document.querySelector('#recompute .chart[role=application]').focus()")
         page.press("Home")
         for token in generated[:5]:
-            self.assertIn(f"Token {token['index']} ", page.value("[...document.querySelectorAll('#recompute .readout')].at(-1).textContent"))
-            self.assertIn(f"{grouped(token['gap_ulps'])} ulp", page.value("[...document.querySelectorAll('#recompute .readout')].at(-1).textContent"))
+            self.assertIn(
+                f"Token {token['index']} ", page.value("[...document.querySelectorAll('#recompute .readout')].at(-1).textContent")
+            )
+            self.assertIn(
+                f"{grouped(token['gap_ulps'])} ulp", page.value("[...document.querySelectorAll('#recompute .readout')].at(-1).textContent")
+            )
             page.press("ArrowRight")
 
     def test_every_panel_has_its_text_equivalent(self):
@@ -208,10 +214,19 @@ class ReportPage(unittest.TestCase):
         unnamed = """[...document.querySelectorAll('svg[role=img], [role=application], [role=radiogroup], [role=region], input, button')]
           .filter((e) => !(e.getAttribute('aria-label') || e.textContent.trim())).length"""
         self.assertEqual(page.value(unnamed), 0)
-        self.assertEqual(page.value("[...document.querySelectorAll('svg')].filter((e) => !e.hasAttribute('role') && !e.hasAttribute('aria-hidden')).length"), 0)
-        rows = page.value("[...document.querySelectorAll('#calls details tbody tr')].map((r) => [...r.cells].slice(0, 8).map((c) => c.textContent))")
+        self.assertEqual(
+            page.value(
+                "[...document.querySelectorAll('svg')].filter((e) => !e.hasAttribute('role') && !e.hasAttribute('aria-hidden')).length"
+            ),
+            0,
+        )
+        rows = page.value(
+            "[...document.querySelectorAll('#calls details tbody tr')].map((r) => [...r.cells].slice(0, 8).map((c) => c.textContent))"
+        )
         fields = ("before", "after", "kv_written_bytes", "kv_read_bytes", "weights_read_bytes")
-        expected = [[grouped(c["index"]), c["kind"], grouped(len(c["fed"])), *(grouped(c[f]) for f in fields)] for c in self.data["trace"]["calls"]]
+        expected = [
+            [grouped(c["index"]), c["kind"], grouped(len(c["fed"])), *(grouped(c[f]) for f in fields)] for c in self.data["trace"]["calls"]
+        ]
         self.assertEqual(rows, expected)
         self.assert_quiet(page, self.full)
 
@@ -219,13 +234,23 @@ class ReportPage(unittest.TestCase):
         page = self.open(self.full)
         page.value("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         page.wait("[...document.querySelectorAll('details.equivalent')].every((d) => d.querySelectorAll('tbody tr').length > 0)")
-        tables = page.value("Object.fromEntries([...document.querySelectorAll('table')].map((t) => [t.caption.textContent, [...t.tBodies[0].rows].map((r) => [...r.cells].map((c) => c.textContent))]))")
+        tables = page.value(
+            "Object.fromEntries([...document.querySelectorAll('table')].map((t) => [t.caption.textContent, [...t.tBodies[0].rows].map((r) => [...r.cells].map((c) => c.textContent))]))"
+        )
         keys = ("needed_bytes", "page_rounding_bytes", "stored_bytes", "allocated_bytes", "touched_bytes")
         minus = lambda n: grouped(n).replace("-", "\u2212")
-        self.assertEqual([row[2:7] for row in tables["Bytes at each length"]], [[minus(line[k]) for k in keys] for line in self.data["bytes"]["lengths"]])
+        self.assertEqual(
+            [row[2:7] for row in tables["Bytes at each length"]], [[minus(line[k]) for k in keys] for line in self.data["bytes"]["lengths"]]
+        )
         views = self.data["plan"]["lengths"]
-        self.assertEqual([row[:3] for row in tables["Bytes at each length, exact"]], [[grouped(v["length"]), grouped(v["read_bytes"]), grouped(v["needed_bytes"])] for v in views])
-        self.assertEqual([row[1:3] for row in tables["Ways of keeping the state"]], [[grouped(t["stored_bytes"]), grouped(t["kv_bytes_restored"])] for t in self.data["offload"]["tiers"]])
+        self.assertEqual(
+            [row[:3] for row in tables["Bytes at each length, exact"]],
+            [[grouped(v["length"]), grouped(v["read_bytes"]), grouped(v["needed_bytes"])] for v in views],
+        )
+        self.assertEqual(
+            [row[1:3] for row in tables["Ways of keeping the state"]],
+            [[grouped(t["stored_bytes"]), grouped(t["kv_bytes_restored"])] for t in self.data["offload"]["tiers"]],
+        )
         lengths = [line for run in self.data["roofline"]["runs"][:1] for line in run["lengths"]]
         shown = next(rows for caption, rows in tables.items() if caption.startswith("Decode calls, "))
         self.assertEqual([row[0] for row in shown], [grouped(line["length"]) for line in lengths])
@@ -260,7 +285,9 @@ class ReportPage(unittest.TestCase):
         seen = []
         for _ in range(120):
             page.press("Tab")
-            name, outline = page.value("[document.activeElement.id || document.activeElement.className || document.activeElement.tagName, getComputedStyle(document.activeElement).outlineStyle]")
+            name, outline = page.value(
+                "[document.activeElement.id || document.activeElement.className || document.activeElement.tagName, getComputedStyle(document.activeElement).outlineStyle]"
+            )
             if name == "BODY":
                 break
             self.assertEqual(outline, "solid", name)

@@ -81,7 +81,7 @@ function head() {
 
 function foot(checks) {
   const rows = [
-    ["Command", el("code", null, repro.command)],
+    ["Command", el("code", {class: "command", tabindex: 0}, repro.command)],
     ["Program", `lapidary ${repro.version}`],
     ["Model", repro.model],
     ["Model hash", repro.model_hash && el("code", null, repro.model_hash)],
