@@ -61,13 +61,12 @@ void add_offload(std::string& out, const json::value& part) {
                                      number(counts, "caught"), number(counts, "tried")));
 }
 
+// The first sentence of each is the verdict; the page has the rest.
 void add_roofline(std::string& out, const json::value& part) {
-  std::string_view name = "roofline";
   for (const json::value& run : part.at("runs").as_array()) {
-    for (const json::value& sentence : run.at("verdict").at("sentences").as_array()) {
-      out += line(name, terminal_safe(std::string_view(sentence.as_string())));
-      name = "";
-    }
+    const json::array& sentences = run.at("verdict").at("sentences").as_array();
+    if (!sentences.empty())
+      out += line("roofline", terminal_safe(std::string_view(sentences.front().as_string())));
   }
 }
 

@@ -173,8 +173,9 @@ class ReportPage(unittest.TestCase):
         x, y, width, height = page.value(
             "(r => [r.x, r.y, r.width, r.height])(document.querySelector('#map canvas').getBoundingClientRect())"
         )
-        page.move_mouse(x + width / 2, y + height - 2)
-        page.wait(f"{readout}.startsWith('Layer {layers[-1]['layer']}, position {(last + 1) // 2}')")
+        middle = (last + 1) // 2
+        page.move_mouse(x + width * (middle + 0.5) / (last + 1), y + height - 2)
+        page.wait(f"{readout}.startsWith('Layer {layers[-1]['layer']}, position {middle}')")
         self.assert_quiet(page, self.full)
 
     def test_the_difference_map_and_the_gaps_say_what_the_json_says(self):
