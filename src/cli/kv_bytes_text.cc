@@ -127,9 +127,9 @@ std::string slopes_text(const BytesReport& report, const Style& style) {
 std::string checks_text(const BytesReport& report, const Style& style) {
   std::string out;
   for (const BytesCheck& check : report.checks)
-    out += check.passed()
-               ? fmt::format("  ok    {} ({} comparisons)\n", check.name, grouped(check.comparisons))
-               : fmt::format("  {}  {}: {}\n", style.red("FAIL"), check.name, check.failure);
+    out += check.passed() ? fmt::format("  ok    {} ({} comparison{})\n", check.name,
+                                        grouped(check.comparisons), check.comparisons == 1 ? "" : "s")
+                          : fmt::format("  {}  {}: {}\n", style.red("FAIL"), check.name, check.failure);
   return out;
 }
 
@@ -143,9 +143,9 @@ std::string bytes_text_view(const kvlab::BytesReport& report, const ModelSpec& s
                      layer_pattern(spec), kernels::kBlock, kv_types_name(report.options.types));
   out += totals_text(report, style);
   out +=
-      "  touched: K and V that the step of the last position read; page rounding: positions that are still "
-      "in a\n"
-      "  page, or that left the window with one\n\n";
+      "  touched: K and V that the step of the last position read; page rounding: positions out of sight "
+      "whose page is\n"
+      "  still there, less the oldest where its page has just gone\n\n";
   for (const BytesAtLength& at : report.lengths) out += layers_text(at, options.every_layer, style);
   return out + slopes_text(report, style) + checks_text(report, style);
 }

@@ -41,12 +41,8 @@ std::string head_text(const Plan& plan, const ModelSpec& spec, const PlanLabels&
 
 std::string weights_text(const Plan& plan, const Style& style) {
   const PlanWeights& w = plan.weights;
-  std::vector<std::string> formats;
-  for (const auto& [format, bytes] : w.resident_by_dtype)
-    formats.push_back(w.resident_by_dtype.size() == 1 ? format
-                                                      : fmt::format("{} {}", format, bytes_text(bytes)));
-  const std::string title =
-      fmt::format("weights {} {}", w.from_file ? "in the file," : "as if in", fmt::join(formats, " + "));
+  const std::string title = w.from_file ? std::string("weights, as the file has them")
+                                        : fmt::format("weights, as if in {}", dtype_name(w.assumed));
   TextTable table({{title, Align::left},
                    {"resident B", Align::right},
                    {"", Align::right},
@@ -62,6 +58,12 @@ std::string weights_text(const Plan& plan, const Style& style) {
   std::string out = table.text(style);
   out += fmt::format("  all: {} held, {} read for one token\n", both_units_text(w.all.resident_bytes),
                      both_units_text(w.all.touched_bytes_per_token));
+  if (w.resident_by_dtype.size() > 1) {
+    std::vector<std::string> formats;
+    for (const auto& [format, bytes] : w.resident_by_dtype)
+      formats.push_back(fmt::format("{} {}", format, bytes_text(bytes)));
+    out += fmt::format("  of these {}\n", fmt::join(formats, ", "));
+  }
   if (plan.options.sequences > 1)
     out += fmt::format("  a step of {}: at most {} read\n", s(plan.options.sequences, "sequence"),
                        both_units_text(w.touched_bytes_per_step));
@@ -73,7 +75,7 @@ std::string weights_text(const Plan& plan, const Style& style) {
 
 std::string rates_text(const Plan& plan, const Style& style) {
   const PlanRates& r = plan.rates;
-  const std::string types = plan_kv_types_name(plan.options.types);
+  const std::string types = kv_types_name(plan.options.types);
   const bool here = runs_here(plan.options.types);
   TextTable table(
       {{fmt::format("KV bytes per token, {}{}", types, here ? "" : " (not run here)"), Align::left},

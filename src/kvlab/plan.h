@@ -36,8 +36,9 @@ struct PlanLine {  // at one length, all sequences
   std::vector<int64_t> views;     // bytes, in the order of kViews; -1: this engine does not keep the types
   std::vector<int64_t> formulas;  // bytes, in the order of kFormulas
   int64_t pages = 0;              // of this engine
+  // Times what is needed; 1 for a model without K and V.
   double factor(int64_t bytes) const {
-    return static_cast<double>(bytes) / static_cast<double>(needed_bytes);
+    return needed_bytes == 0 ? 1.0 : static_cast<double>(bytes) / static_cast<double>(needed_bytes);
   }
 };
 

@@ -15,19 +15,11 @@ constexpr std::array kTypes = {DType::f32,  DType::f16,  DType::bf16, DType::i8,
 
 std::optional<DType> type_from_name(std::string_view name) {
   for (const DType dtype : kTypes)
-    if (plan_kv_type_name(dtype) == name) return dtype;
+    if (kv_type_name(dtype) == name) return dtype;
   return {};
 }
 
 }  // namespace
-
-std::string_view plan_kv_type_name(DType dtype) {
-  return kv_type_name(dtype);
-}
-
-std::string plan_kv_types_name(const KvTypes& types) {
-  return kv_types_name(types);
-}
 
 bool runs_here(const KvTypes& types) {
   return is_kv_type(types.keys) && is_kv_type(types.values);

@@ -3,19 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/kv_types.h"
 
 namespace lapidary::kvlab {
 
-// Names as base/kv_types.h has them, and q8_0, q5_1, q5_0, q4_1, q4_0: "bf16", "k=q8_0,v=q4_0". Error(usage)
-// naming `what` and the part that is wrong.
+// Names as base/kv_types.h reads and writes them, and q8_0, q5_1, q5_0, q4_1, q4_0: "bf16", "k=q8_0,v=q4_0".
+// Error(usage) naming `what` and the part that is wrong.
 KvTypes plan_kv_types_from_name(std::string_view name, std::string_view what);
-std::string plan_kv_types_name(const KvTypes& types);
-std::string_view plan_kv_type_name(DType dtype);
 
 // Whether this engine keeps a cache in them.
 bool runs_here(const KvTypes& types);

@@ -90,9 +90,9 @@ TEST(KvBytes, WrongUsageIsNamed) {
   refused({"--length", "0"}, 2, "0 is less than 1");
   refused({"--length", "513"}, 2, "length 513: the model was made for at most 512 positions");
   refused({""}, 2, "the value is empty");
-  refused({"--json", "--csv"}, 2, "--csv excludes --json");
-  expect_refusal(program.run({"kv", "bytes", data_path("configs/e2b/config.json").string()}), 1,
-                 "config.json");
+  refused({"--json", "--csv"}, 2, "--json excludes --csv");
+  expect_refusal(program.run({"kv", "bytes", data_path("configs/e2b/config.json").string()}), 2,
+                 "is a configuration without weights");
 }
 
 TEST(RealKvBytes, SmolLm2WithTheSourcesPrompt) {

@@ -430,6 +430,16 @@ TEST(Budget, LayersWithAWindowAloneFitForAnyLength) {
   EXPECT_FALSE(plan.crossover.stored);
 }
 
+TEST(Plan, AModelWithoutAttentionHasNoCache) {
+  ModelSpec spec = config("smollm2-135m");
+  for (LayerSpec& layer : spec.layers) layer.attention.reset();
+  const Plan plan = planned(spec, with_budget({64}, 4'000'000'000));
+  EXPECT_EQ(plan.lines[0].needed_bytes, 0);
+  EXPECT_EQ(plan.lines[0].factor(plan.lines[0].views[0]), 1.0);
+  EXPECT_FALSE(plan.crossover.read);
+  EXPECT_FALSE(plan.budget->views[0].most_sequences[0]) << "any number of them";
+}
+
 // ---- beyond 64 bits
 
 TEST(Plan, NumbersBeyond64BitsAreRefused) {
