@@ -17,21 +17,18 @@ namespace lapidary {
 namespace {
 
 constexpr const char* kTraceFooter =
-    R"X(A greedy generation by hand: the prompt in one forward call (or one for each --chunk tokens), then one call for each token.
+    R"(A greedy generation by hand: the prompt in one forward call (or one for each --chunk tokens), then one call for each token.
 Shapes are what the probe saw go through, [batch, tokens, width]; the cache is [batch, heads, positions, head_dim], its positions
-counted in the pages. "KV 5 -> 6 (+23,040 B)" : positions before and
-                                                after the call,
-                      and what the kernels wrote.KV and weights read
-    : what the kernels were given to read.keys : what a query attends to,
-                      itself included.gap
-    : the logit picked less the next one.Times are of a second run that nobody watched; its logits must have the same bits. The prompt is fed as it stands, with a
-BOS where the model wants one. Exit status 1 when a check fails.
+counted in the pages. KV 5 -> 6 (+23,040 B): positions before and after the call, and the bytes that it stored. KV and weights
+read: what the kernels were given to read. keys: what the last query attends to, itself included. gap: the logit picked less the
+next one. Times are of a second run that nobody watched; its logits must have the same bits. The prompt is fed as it stands, with
+a BOS where the model wants one. Exit status 1 when a check fails.
 
 Examples:
   lapidary kv trace smollm2-135m-instruct "The capital of France is" -n 10
   lapidary kv trace smollm2-135m-instruct "Why is the sky blue?" --chat -n 40
   lapidary kv trace gemma3-270m "Once upon a time" -n 3 --layers all --every-call
-  lapidary kv trace gemma-tiny --ids 2,10,11,12 -n 20 --ignore-eos --chunk 2 --json)X";
+  lapidary kv trace gemma-tiny --ids 2,10,11,12 -n 20 --ignore-eos --chunk 2 --json)";
 
 struct TraceFlags {
   std::string model, layers;

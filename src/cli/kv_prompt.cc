@@ -26,7 +26,11 @@ std::string piece_text(const KvModel& model, int32_t id) {
 }
 
 std::string text_of(const KvModel& model, const std::vector<int32_t>& ids) {
-  return model.tokenizer ? model.tokenizer->decode(ids, true) : std::string();
+  if (!model.tokenizer) return {};
+  std::vector<TokenId> known;
+  for (const int32_t id : ids)
+    if (id >= 0 && id < model.tokenizer->vocab_size()) known.push_back(id);
+  return model.tokenizer->decode(known, true);
 }
 
 std::vector<int32_t> stop_ids_of(const KvModel& model) {

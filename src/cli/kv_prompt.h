@@ -19,6 +19,7 @@ KvModel open_kv_model(const std::string& model);
 
 // A token as valid UTF-8, special ones spelled out; empty for ids that no tokenizer knows.
 std::string piece_text(const KvModel& model, int32_t id);
+// The ids that the tokenizer knows, as text; empty without one.
 std::string text_of(const KvModel& model, const std::vector<int32_t>& ids);
 // The model's own stop tokens and the vocabulary's ends of turns: what `run` stops at.
 std::vector<int32_t> stop_ids_of(const KvModel& model);

@@ -77,7 +77,7 @@ json::object totals_json(const PrefixReport& report) {
   json::object by_reason;
   for (const PrefixReason reason : kPrefixReasons)
     by_reason[prefix_reason_name(reason)] = t.by_reason.at(reason);
-  json::object out{{"prompts", report.prompts.size()},
+  json::object out{{"prompts", static_cast<int64_t>(report.prompts.size())},
                    {"tokens", t.tokens},
                    {"hit_tokens", t.hit_tokens},
                    {"computed_tokens", t.tokens - t.hit_tokens},

@@ -139,10 +139,10 @@ json::object summary_json(const Trace& trace, std::string_view text) {
   }
   json::array ids;
   for (const Token& token : picked) ids.push_back(token.id);
-  return {{"prompt_tokens", trace.prompt.size()},
+  return {{"prompt_tokens", static_cast<int64_t>(trace.prompt.size())},
           {"prefill_calls", trace.prefill_calls()},
           {"decode_calls", trace.decode_calls()},
-          {"picked_tokens", trace.picked().size()},
+          {"picked_tokens", static_cast<int64_t>(trace.picked().size())},
           {"cached_positions", trace.length()},
           {"stopped_by", trace_end_name(trace.end)},
           {"stop_token", std::move(stop_token)},

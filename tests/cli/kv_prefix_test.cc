@@ -31,7 +31,7 @@ TEST(KvPrefix, ReplaysLines) {
   const Program program;
   program.folder().write("p.txt", std::string_view(kPrompts));
   const json::object out = program.json(prefix(kModel, {"p.txt", "--json"}));
-  EXPECT_EQ(reasons(out), (std::vector<std::string>{"cold", "extended", "differs", "cold"}));
+  EXPECT_EQ(reasons(out), (std::vector<std::string>{"cold", "extended", "differs", "differs"}));
   EXPECT_EQ(out.at("totals").at("prompts").as_int64(), 4);
   for (const json::value& check : out.at("checks").as_array()) EXPECT_TRUE(check.at("passed").as_bool());
   for (const json::value& p : out.at("prompts").as_array()) EXPECT_TRUE(p.at("logits_equal").as_bool());
@@ -64,10 +64,10 @@ TEST(KvPrefix, EvictsWhenTheSlotsAreTaken) {
   const std::string text = "the end\nof it\nthe end\n";
   const Outcome outcome = program.run(prefix(kModel, {"-", "--slots", "1"}), text);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  for (const char* part :
-       {"miss, evicted", "prompt 0 had", "evicted by prompt 1 at an age of 1 prompt, idle for 1",
-        "Hit rate in tokens 0.0 %", "to eviction (--slots 1)", "Evicted sequences: 2",
-        "3 of 3 prompts have the bits of a fresh run"})
+  for (const char* part : {"miss, evicted", "prompt 0 had",
+                           "evicted by prompt 1 at an age of 1 prompt, idle for 0, reused 1 time",
+                           "Hit rate in tokens 22.2 %: 4 of 18", "to eviction (--slots 1)",
+                           "Evicted sequences: 2", "3 of 3 prompts have the bits of a fresh run"})
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   EXPECT_EQ(reasons(program.json(prefix(kModel, {"-", "--json"}), text)).back(), "whole");
 }

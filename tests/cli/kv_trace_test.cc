@@ -103,7 +103,7 @@ TEST(KvTrace, NamesWhatItCannotTrace) {
   refused({"a", "--layers", "15"}, 2, "--layers: \"15\" is no layer");
   refused({"a", "--layers", "3-1"}, 2, "runs backwards");
   refused({"a", "--layers", "x"}, 2, "--layers: \"x\" is no layer");
-  refused({"a", "-n", "-1"}, 2, "-n");
+  refused({"a", "-n", "-1"}, 2, "--decode-calls: -1 is less than 0");
   refused({"a", "--kv-dtype", "q4"}, 2, "--kv-dtype");
   refused({"the end of the line", "--context", "4"}, 1, "the prompt has 14 tokens, the context holds 4");
 }

@@ -172,7 +172,7 @@ TEST(Prefix, ASavedStateIsTheFirstSequence) {
   const int32_t sequence = other.engine.open();
   feed_last(other.engine, sequence, base);
   const StateBytes bytes = state_of(other.engine, sequence, kModelHash);
-  const std::vector<Tokens> prompts{joined(base, {3}), {60, 61}};
+  const std::vector<Tokens> prompts{joined(base, {3, 4}), {60, 61}};
 
   const PrefixReport loaded =
       replay("llama-tiny", prompts, {.slots = 2}, PrefixState{"s", bytes, kModelHash});
