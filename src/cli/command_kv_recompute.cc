@@ -54,7 +54,7 @@ struct RecomputeFlags {
   std::vector<int64_t> batches{1};
   int64_t decode_calls = 10;
   std::string mode = "both", executor = "engine", dtype;
-  bool no_reference = false, layers = false, json = false;
+  bool no_reference = false, layers = false, json = false, csv = false;
   EngineFlags engine;
 };
 
@@ -95,7 +95,7 @@ class RecomputeCommand {
         if (flags_.mode == mode || flags_.mode == "both") run_engine(mode);
     }
     repro_.model_hash = hash_text(model_hash(checkpoint_.spec, *checkpoint_.tensors));
-    write_out(flags_.json ? json() : text());
+    write_out(flags_.json ? json() : flags_.csv ? recompute_csv(report_) : text());
     return report_.passed() ? kExitOk : kExitFailure;
   }
 
@@ -279,7 +279,12 @@ void add_kv_recompute_command(CLI::App& kv, Action& action) {
       ->check(CLI::IsMember({"f64", "f32", "bf16"}));
   command->add_flag("--no-reference", flags->no_reference, "Without distances to the reference");
   command->add_flag("--layers", flags->layers, "A table of layers for every recomputation that differs");
-  command->add_flag("--json", flags->json, "One JSON object, maps of layer and position included");
+  CLI::Option* as_json =
+      command->add_flag("--json", flags->json, "One JSON object, maps of layer and position included");
+  command
+      ->add_flag("--csv", flags->csv,
+                 "One line of CSV for each recomputation and layer; chunk 0 is one prefill")
+      ->excludes(as_json);
   add_number_flags(*command, flags->engine);
   command->callback([flags, command, &action] {
     check_flags(*command, *flags);

@@ -44,20 +44,20 @@ std::string where(const std::optional<kvlab::Divergence>& first) {
 }
 
 std::string summary_table(const RunResult& run, const Style& style) {
-  const auto R = Align::right;
+  const auto right = Align::right;
   TextTable table({{"computed again by", Align::left},
-                   {"threads", R},
-                   {"calls", R},
-                   {"K/V same bits", R},
-                   {"prompt", R},
-                   {"decode", R},
-                   {"max |dK|", R},
-                   {"max |dV|", R},
-                   {"max ulps", R},
-                   {"logit rows", R},
-                   {"max |dlogit|", R},
+                   {"threads", right},
+                   {"calls", right},
+                   {"K/V same bits", right},
+                   {"prompt", right},
+                   {"decode", right},
+                   {"max |dK|", right},
+                   {"max |dV|", right},
+                   {"max ulps", right},
+                   {"logit rows", right},
+                   {"max |dlogit|", right},
                    {"first to differ", Align::left},
-                   {"flips", R}});
+                   {"flips", right}});
   const auto positions = static_cast<int64_t>(run.tokens.size());
   for (const Recomputation& r : run.recomputations) {
     const KvDifference kv = r.kv(), prompt = r.prompt(), decode = r.decode();
@@ -71,20 +71,20 @@ std::string summary_table(const RunResult& run, const Style& style) {
 }
 
 std::string layer_table(const Recomputation& r, const Style& style) {
-  const auto R = Align::right;
-  TextTable table({{"layer", R},
-                   {"K/V same bits", R},
-                   {"prompt", R},
-                   {"decode", R},
-                   {"max |dK|", R},
-                   {"max |dV|", R},
-                   {"max ulps", R},
-                   {"0 ulps", R},
-                   {"1", R},
-                   {"2", R},
-                   {"more", R},
-                   {"hidden same bits", R},
-                   {"max |dh|", R}});
+  const auto right = Align::right;
+  TextTable table({{"layer", right},
+                   {"K/V same bits", right},
+                   {"prompt", right},
+                   {"decode", right},
+                   {"max |dK|", right},
+                   {"max |dV|", right},
+                   {"max ulps", right},
+                   {"0 ulps", right},
+                   {"1", right},
+                   {"2", right},
+                   {"more", right},
+                   {"hidden same bits", right},
+                   {"max |dh|", right}});
   for (const kvlab::LayerDifference& layer : r.layers) {
     const KvDifference kv = layer.all();
     const kvlab::Difference& hidden = r.hidden[static_cast<size_t>(layer.layer)];
@@ -134,13 +134,13 @@ std::string differing_text(const RunResult& run, const RecomputeView& view, Piec
 
 // The top two of every generated token: how close was it?
 std::string choices_table(const RunResult& run, int64_t prompt_tokens, Piece piece, const Style& style) {
-  const auto R = Align::right;
-  TextTable table({{"token", R},
-                   {"position", R},
+  const auto right = Align::right;
+  TextTable table({{"token", right},
+                   {"position", right},
                    {"picked", Align::left},
                    {"runner-up", Align::left},
-                   {"gap", R},
-                   {"ulps of " + type_of(run.facts.logits), R},
+                   {"gap", right},
+                   {"ulps of " + type_of(run.facts.logits), right},
                    {"", Align::left}});
   const auto flips_at = [&](size_t i) {
     return std::count_if(run.recomputations.begin(), run.recomputations.end(), [&](const Recomputation& r) {
@@ -160,15 +160,15 @@ std::string choices_table(const RunResult& run, int64_t prompt_tokens, Piece pie
 
 std::string error_table(const RunResult& run, const std::string& reference, const Style& style) {
   if (!run.cached_error) return "";
-  const auto R = Align::right;
+  const auto right = Align::right;
   TextTable table({{"against the reference in " + reference, Align::left},
-                   {"threads", R},
-                   {"max error K", R},
-                   {"V", R},
-                   {"rms K/V", R},
-                   {"max error hidden", R},
-                   {"logits", R},
-                   {"rms logits", R}});
+                   {"threads", right},
+                   {"max error K", right},
+                   {"V", right},
+                   {"rms K/V", right},
+                   {"max error hidden", right},
+                   {"logits", right},
+                   {"rms logits", right}});
   const auto add = [&](const std::string& name, int threads, const kvlab::TruthError& e) {
     const auto text = [](double x) { return fmt::format("{:.3g}", x); };
     table.add({name, threads == 0 ? "" : std::to_string(threads), text(e.max_k), text(e.max_v),
@@ -217,6 +217,27 @@ std::string recompute_text(const RecomputeReport& report, const RecomputeView& v
     out += run.passed() ? style.bold(verdict) : style.red(verdict);
     if (const std::string distance = run.distance(); !distance.empty()) out += distance + "\n";
   }
+  return out;
+}
+
+std::string recompute_csv(const RecomputeReport& report) {
+  std::string out =
+      "run,numeric_mode,chunk,batch,threads,calls,layer,elements,equal,equal_percent,prompt_elements,"
+      "prompt_equal,decode_elements,decode_equal,max_abs_diff_k,max_abs_diff_v,max_ulps,ulps_0,ulps_1,ulps_2,"
+      "ulps_more,hidden_elements,hidden_equal,hidden_max_abs_diff\n";
+  for (const RunResult& run : report.runs)
+    for (const Recomputation& r : run.recomputations)
+      for (const kvlab::LayerDifference& layer : r.layers) {
+        const KvDifference kv = layer.all();
+        const kvlab::Difference& hidden = r.hidden[static_cast<size_t>(layer.layer)];
+        out += fmt::format("{},\"{}\",{},{},{},{},{},{},{},{},", run.facts.name, run.facts.numeric_mode,
+                           r.chunk, r.batch, r.threads, r.calls, layer.layer, kv.elements, kv.equal,
+                           kvlab::percent_equal(kv.equal, kv.elements));
+        out += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", layer.prompt.elements, layer.prompt.equal,
+                           layer.decode.elements, layer.decode.equal, kv.max_abs_k, kv.max_abs_v, kv.max_ulps,
+                           fmt::join(kv.histogram, ","), hidden.elements,
+                           fmt::format("{},{}", hidden.equal, hidden.max_abs));
+      }
   return out;
 }
 

@@ -18,4 +18,7 @@ struct RecomputeView {
 std::string recompute_text(const kvlab::RecomputeReport& report, const RecomputeView& view,
                            FunctionRef<std::string(int32_t)> piece, const Style& style);
 
+// A line for each recomputation and layer that stores, all digits.
+std::string recompute_csv(const kvlab::RecomputeReport& report);
+
 }  // namespace lapidary

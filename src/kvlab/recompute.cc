@@ -284,10 +284,13 @@ std::string RunResult::verdict() const {
       fmt::format("{} recomputation{}", recomputations.size(), recomputations.size() == 1 ? "" : "s");
   const std::string elements = grouped_number(kv.elements);
   if (same()) {
+    const std::string hint =
+        facts.name == numeric_mode_name(NumericMode::fast)
+            ? fmt::format("; only calls of {} rows and more round otherwise in this mode", kFastRows)
+            : "";
     return fmt::format(
-        "{}: 100.0 % of {} K/V elements have the same bits in {}; so have all hidden states and "
-        "logits",
-        facts.name, elements, times);
+        "{}: 100.0 % of {} K/V elements have the same bits in {}; so have all hidden states and logits{}",
+        facts.name, elements, times, hint);
   }
   size_t most_flips = 0;
   for (const Recomputation& r : recomputations) most_flips = std::max(most_flips, r.flips.size());

@@ -50,13 +50,13 @@ class Recorder {
     Record::Kv& to = record_.kv.at(layer);
     put(to.k, position, k);
     put(to.v, position, v);
-    stage(layer, kStoredKey, position, k);
-    stage(layer, kStoredValue, position, v);
+    stage(layer, stored_key_, position, k);
+    stage(layer, stored_value_, position, v);
   }
   template <typename Number>
   void hidden(int64_t layer, int64_t position, std::span<const Number> row) {
     put(record_.hidden[static_cast<size_t>(layer)], position, row);
-    stage(layer, kHidden, position, row);
+    stage(layer, hidden_, position, row);
   }
   template <typename Number>
   void final_norm(int64_t position, std::span<const Number> row) {
@@ -69,8 +69,8 @@ class Recorder {
   }
 
  private:
-  const int kStoredKey = stage_index("stored key"), kStoredValue = stage_index("stored value"),
-            kHidden = stage_index("hidden");
+  const int stored_key_ = stage_index("stored key"), stored_value_ = stage_index("stored value"),
+            hidden_ = stage_index("hidden");
   Record& record_;
 };
 

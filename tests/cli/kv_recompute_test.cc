@@ -1,7 +1,9 @@
 // `lapidary kv recompute`: its flags, its exit codes, and both of its views.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <sstream>
 
 #include "support/golden_models.h"
 #include "support/program.h"
@@ -53,6 +55,27 @@ TEST(KvRecompute, AModeByItselfIsOneRun) {
   const boost::json::object out = Program().json(command({"--no-reference", "--json", "--mode", "fast"}));
   ASSERT_EQ(out.at("runs").as_array().size(), 1u);
   EXPECT_EQ(out.at("runs").at(0).at("name").as_string(), "fast");
+}
+
+TEST(KvRecompute, CsvHasALineForEachRecomputationAndLayer) {
+  const Outcome outcome = Program().run(command({"--no-reference", "--csv", "--chunks", "1,all"}));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto layers = static_cast<int64_t>(open_golden_model("llama-tiny").spec.layers.size());
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1 + 2 * 2 * 2 * layers);
+  const auto commas_of = [](const std::string& line) {  // outside of quotes
+    bool quoted = false;
+    int64_t commas = 0;
+    for (const char c : line) {
+      if (c == '"') quoted = !quoted;
+      commas += c == ',' && !quoted ? 1 : 0;
+    }
+    return commas;
+  };
+  std::istringstream lines(outcome.out);
+  std::string heading;
+  std::getline(lines, heading);
+  for (std::string line; std::getline(lines, line);) EXPECT_EQ(commas_of(line), commas_of(heading)) << line;
+  expect_refusal(Program().run(command({"--json", "--csv"})), 2, "--csv");
 }
 
 TEST(KvRecompute, SaysPlainlyThatTheReferenceIsMissing) {

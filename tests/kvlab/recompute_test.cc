@@ -165,6 +165,9 @@ TEST(BatchRecompute, CompanyChangesTheBitsOfTheFastModeOnly) {
   const RunResult exact = run_engine(checkpoint, plan, NumericMode::exact, DType::f32),
                   fast = run_engine(checkpoint, plan, NumericMode::fast, DType::f32);
   EXPECT_TRUE(exact.same()) << exact.verdict();
+  const RunResult alone = run_engine(checkpoint, {.prompt = {2, 3, 5, 7}, .decode_calls = 3, .threads = {1}},
+                                     NumericMode::fast, DType::f32);
+  EXPECT_NE(alone.verdict().find("only calls of 9 rows and more"), std::string::npos) << alone.verdict();
   ASSERT_EQ(fast.recomputations.size(), 3u);
   EXPECT_TRUE(fast.recomputations[0].same(7));
   EXPECT_TRUE(fast.recomputations[1].same(7)) << fast.recomputations[1].name();
