@@ -31,7 +31,11 @@ size_t size_of(const Descriptor& file, const std::string& path) {
 }  // namespace
 
 TemporaryFolder::TemporaryFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "lapidary-kv-XXXXXX").string();
+  std::error_code problem;
+  const std::filesystem::path below = std::filesystem::temp_directory_path(problem);
+  ensure(!problem, ErrorCode::io, "the folder for temporary files (TMPDIR, else /tmp): {}",
+         problem.message());
+  std::string name = (below / "lapidary-kv-XXXXXX").string();
   if (::mkdtemp(name.data()) == nullptr) fail_errno(name, "create", errno);
   path_ = name;
 }

@@ -296,9 +296,10 @@ std::string curve_text(const OffloadReport& r, const Style& style) {
   TextTable table(columns);
   bool exact = true;
   for (const CurvePoint& point : r.curve) {
-    std::vector<std::string> cells{grouped(point.length), bytes_text(point.state_bytes),
-                                   short_time(point.recompute), short_time(point.suffix),
-                                   short_time(point.fork)};
+    std::vector<std::string> cells{
+        grouped(point.length),       bytes_text(point.state_bytes),
+        short_time(point.recompute), fmt::format("{:.2g} GB/s", point.break_even_bytes_per_second() / 1e9),
+        short_time(point.suffix),    short_time(point.fork)};
     for (const CurvePoint::Reload& way : point.reload) {
       cells.push_back(
           fmt::format("{} ({}, {})", short_time(way.seconds), ratio_text(point.recompute / way.seconds),

@@ -211,7 +211,7 @@ TEST_F(KvOffload, AFullDiskAndAForbiddenFolderLeaveNothing) {
   expect_refusal(program_.run(offload({"--length", "9", "--dir", folder("file")})), 1, "file");
   const Invocation no_tmp{.arguments = offload({"--length", "9"}),
                           .environment = {{"TMPDIR", folder("none")}}};
-  EXPECT_NE(program_.run(no_tmp).exit_code, 0);
+  expect_refusal(program_.run(no_tmp), 1, "the folder for temporary files (TMPDIR, else /tmp): ");
 }
 
 TEST_F(KvOffload, FullStdoutIsNoSuccess) {
