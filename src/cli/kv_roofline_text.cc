@@ -168,9 +168,12 @@ std::string parts_text(const LengthResult& r, const Style& style) {
 std::string fit_text(const RooflineRun& run, const Style& style) {
   if (!run.fit) return "";
   const kvlab::RooflineFit& fit = *run.fit;
-  std::string out = style.bold(fmt::format("  passes over the cache: {}", times(fit.passes()))) +
-                    fmt::format(" (at {} GB/s; {} at memory's {} GB/s)\n", giga(fit.bandwidth),
-                                times(fit.passes_from_memory()), giga(fit.memory_bandwidth));
+  std::string out =
+      style.bold(
+          fmt::format("  passes over the cache: {}", times(fit.passes())) +
+          (fit.passes() && run.lengths.size() > 2 ? fmt::format(" ± {:.2f}", fit.passes_error()) : "")) +
+      fmt::format(" (at {} GB/s; {} at memory's {} GB/s)\n", giga(fit.bandwidth),
+                  times(fit.passes_from_memory()), giga(fit.memory_bandwidth));
   out += fmt::format("  fit: t = {} ms + KV bytes / {}, R² = {:.4f}\n", ms(fit.line.intercept),
                      fit.effective_bandwidth() ? giga(*fit.effective_bandwidth()) + " GB/s" : "nothing",
                      fit.line.r2);
@@ -183,10 +186,13 @@ std::string fit_text(const RooflineRun& run, const Style& style) {
 
 std::string drift_text(const RooflineRun& run, const Style& style) {
   if (!run.drift) return "";
-  const std::string text = fmt::format("  drift: {} again took {} ms, {:+.1f} %", grouped(run.drift->length),
-                                       ms(run.drift->again_seconds), 100 * run.drift->change());
-  if (!run.drift->warning()) return text + "\n";
-  return style.red(text + ": more than 5 %: the machine was not at rest, take the numbers with care") + "\n";
+  const kvlab::Drift& drift = *run.drift;
+  const std::string steps = fmt::format("{} again took {} ms, {:+.1f} %", grouped(drift.length),
+                                        ms(drift.again_seconds), 100 * drift.change()),
+                    memory = fmt::format("memory again {} GB/s, {:+.1f} %", giga(drift.memory_again),
+                                         100 * drift.memory_change());
+  return fmt::format("  drift: {}; {}\n", drift.warning() ? style.red(steps) : steps,
+                     drift.memory_warning() ? style.red(memory) : memory);
 }
 
 std::string ablations_text(const RooflineRun& run, const Style& style) {

@@ -156,6 +156,12 @@ Bandwidth measure_bandwidth(const std::vector<int>& threads, int64_t megabytes, 
   return out;
 }
 
+ReadPoint measure_memory(int threads, int64_t bytes) {
+  Team team(threads);
+  const kernels::ReadProbe probe(team, bytes, kernels::PageSize::huge);
+  return point(probe, team, bytes);
+}
+
 int64_t ReadMeasure::cached_up_to() const {
   int64_t bytes = 0;
   for (const ReadPoint& p : sweep)

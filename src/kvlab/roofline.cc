@@ -266,6 +266,13 @@ class Measurement {
       kept.reset();
     }
     if (plan_.expand_gqa) run.ablations.insert(run.ablations.begin(), expand(run));
+    on_work_("probing the memory again", 0, 1);
+    for (ReadMeasure& measure : report.bandwidth.measures) {
+      if (measure.threads != run.threads) continue;
+      measure.again = measure_memory(run.threads, report.bandwidth.probe_bytes);
+      run.drift->memory_first = measure.huge.best_per_second;
+      run.drift->memory_again = measure.again.best_per_second;
+    }
   }
 
   LengthResult measure_length(LengthSweep& sweep, int64_t length, const std::string& label) {
@@ -306,7 +313,9 @@ class Measurement {
     const LengthResult& first = run.lengths.front();
     const ForkedSequence fork(sweep.engine(), kept);
     const Steps again = sweep.steps(fork.id(), plan_.steps, "once more");
-    run.drift = Drift{first.length, first.seconds.median, again.summary().median};
+    run.drift = Drift{.length = first.length,
+                      .first_seconds = first.seconds.median,
+                      .again_seconds = again.summary().median};
     compare(first.length, again.logits, "the steps once more");
   }
 

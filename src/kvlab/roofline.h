@@ -76,14 +76,19 @@ struct RooflineFit {
   // How often the cache seems to be read; nothing where the time does not grow with it.
   std::optional<double> passes() const;
   std::optional<double> passes_from_memory() const;
+  double passes_error() const { return line.slope_error * bandwidth; }  // standard error; 0 with two lengths
+  bool has_slope() const { return line.slope > 2 * line.slope_error; }
   std::optional<double> effective_bandwidth() const;
 };
 
 struct Drift {
   int64_t length = 0;
   double first_seconds = 0, again_seconds = 0;
+  double memory_first = 0, memory_again = 0;  // bytes a second, before and after all steps
   double change() const { return again_seconds / first_seconds - 1; }
   bool warning() const { return change() > 0.05 || change() < -0.05; }
+  double memory_change() const { return memory_again / memory_first - 1; }
+  bool memory_warning() const { return memory_change() > 0.1 || memory_change() < -0.1; }
 };
 
 struct Verdict {

@@ -71,7 +71,7 @@ class Words {
     out_.crossover = positions_reading(spec_, report_.kv_types, weights);
     out_.crossover_bf16 =
         positions_reading(spec_, report_.kv_types, static_cast<double>(report_.bf16_weight_bytes));
-    if (run_.fit && run_.fit->line.slope > 0 && run_.fit->line.intercept > 0)
+    if (run_.fit && run_.fit->has_slope() && run_.fit->line.intercept > 0)
       out_.measured_crossover =
           positions_reading(spec_, report_.kv_types, run_.fit->line.intercept / run_.fit->line.slope);
     for (auto r = run_.lengths.rbegin(); r != run_.lengths.rend() && r->explained() >= kExplained; ++r)
@@ -93,11 +93,14 @@ class Words {
     if (out_.bound_from) {
       const auto first = std::find_if(run_.lengths.begin(), run_.lengths.end(),
                                       [&](const LengthResult& r) { return r.length == *out_.bound_from; });
-      say(fmt::format(
-          "Bandwidth-bound from about {} tokens: reading weights and cache explains {:.0f} % of the "
-          "time there, and {:.0f} % at {}.",
+      std::string text = fmt::format(
+          "Bandwidth-bound from about {} tokens: reading weights and cache explains {:.0f} % of "
+          "the time there, and {:.0f} % at {}.",
           grouped(first->length), 100 * first->explained(), 100 * longest().explained(),
-          grouped(longest().length)));
+          grouped(longest().length));
+      if (longest().explained() > 1)
+        text += " More than all of it: the steps read faster than the probe did.";
+      say(text);
       return;
     }
     const auto best = std::max_element(
@@ -119,6 +122,13 @@ class Words {
     const auto passes = run_.fit->passes();
     if (!passes) {
       say("The time does not grow with the cache in this range: no slope to speak of.");
+      return;
+    }
+    if (!run_.fit->has_slope()) {
+      say(fmt::format(
+          "The slope is within its error ({:.2f} ± {:.2f} passes): longer lengths, more steps or a machine "
+          "at rest would say more.",
+          *passes, run_.fit->passes_error()));
       return;
     }
     std::string text =
@@ -188,11 +198,18 @@ class Words {
   }
 
   void say_drift() {
-    if (run_.drift && run_.drift->warning())
+    if (!run_.drift) return;
+    const Drift& drift = *run_.drift;
+    if (drift.memory_warning())
+      say(fmt::format(
+          "Memory was read at {} before all steps and at {} after them: predictions and passes are as "
+          "uncertain.",
+          rate(drift.memory_first), rate(drift.memory_again)));
+    if (drift.warning())
       say(fmt::format(
           "The machine was not at rest: {} took {:+.0f} % when measured again. The seconds here, and what "
           "is said of them, are to be measured again; the bytes stand.",
-          grouped(run_.drift->length), 100 * run_.drift->change()));
+          grouped(drift.length), 100 * drift.change()));
   }
 
   const ModelSpec& spec_;

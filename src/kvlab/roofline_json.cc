@@ -28,12 +28,14 @@ json::object machine_json(const Bandwidth& b) {
   for (const ReadMeasure& m : b.measures) {
     json::array sweep;
     for (const ReadPoint& p : m.sweep) sweep.push_back(point_json(p));
-    measures.push_back(json::object{{"threads", m.threads},
-                                    {"memory_huge_pages", point_json(m.huge)},
-                                    {"memory_small_pages", point_json(m.small)},
-                                    {"sweep", std::move(sweep)},
-                                    {"cached_up_to_bytes", m.cached_up_to()},
-                                    {"float_ops_per_s", m.float_ops}});
+    measures.push_back(json::object{
+        {"threads", m.threads},
+        {"memory_huge_pages", point_json(m.huge)},
+        {"memory_small_pages", point_json(m.small)},
+        {"memory_again", m.again.bytes > 0 ? json::value(point_json(m.again)) : json::value(nullptr)},
+        {"sweep", std::move(sweep)},
+        {"cached_up_to_bytes", m.cached_up_to()},
+        {"float_ops_per_s", m.float_ops}});
   }
   return {{"caches", std::move(caches)},
           {"last_level_bytes", b.last_level},
@@ -83,6 +85,7 @@ json::value fit_json(const std::optional<RooflineFit>& fit) {
                       {"slope_error_seconds_per_byte", fit->line.slope_error},
                       {"effective_bytes_per_s", or_null(fit->effective_bandwidth())},
                       {"passes", or_null(fit->passes())},
+                      {"passes_error", fit->passes_error()},
                       {"passes_from_memory", or_null(fit->passes_from_memory())},
                       {"r2", fit->line.r2},
                       {"weights_seconds", fit->weights_seconds},
@@ -97,7 +100,11 @@ json::value drift_json(const std::optional<Drift>& drift) {
                       {"first_seconds", drift->first_seconds},
                       {"again_seconds", drift->again_seconds},
                       {"change", drift->change()},
-                      {"warning", drift->warning()}};
+                      {"warning", drift->warning()},
+                      {"memory_first_bytes_per_s", drift->memory_first},
+                      {"memory_again_bytes_per_s", drift->memory_again},
+                      {"memory_change", drift->memory_change()},
+                      {"memory_warning", drift->memory_warning()}};
 }
 
 json::object verdict_json(const Verdict& v) {

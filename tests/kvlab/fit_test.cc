@@ -222,12 +222,42 @@ TEST(Analyse, SaysWhenTheMachineWasNotAtRest) {
   const ModelSpec spec = open_golden_model("llama-tiny").spec;
   for (const double again : {1.04, 1.06, 0.9}) {
     RooflineReport report = made_up(spec, kLengths, 1e-5, 1, 0);
-    report.runs[0].drift = Drift{512, 1, again};
+    report.runs[0].drift = Drift{.length = 512,
+                                 .first_seconds = 1,
+                                 .again_seconds = again,
+                                 .memory_first = 9e9,
+                                 .memory_again = 9.5e9};
     analyse(spec, report);
     const bool said = report.runs[0].verdict.sentences.back().find("not at rest") != std::string::npos;
     EXPECT_EQ(said, again != 1.04) << again;
     EXPECT_EQ(report.runs[0].drift->warning(), said);
   }
+}
+
+TEST(Analyse, SaysWhenTheBandwidthMoved) {
+  const ModelSpec spec = open_golden_model("llama-tiny").spec;
+  for (const double again : {9.5e9, 8.5e9, 10.5e9}) {
+    RooflineReport report = made_up(spec, kLengths, 1e-5, 1, 0);
+    report.runs[0].drift = Drift{
+        .length = 512, .first_seconds = 1, .again_seconds = 1, .memory_first = 1e10, .memory_again = again};
+    analyse(spec, report);
+    const bool said = report.runs[0].verdict.sentences.back().find("Memory was read") != std::string::npos;
+    EXPECT_EQ(said, again == 8.5e9) << again;
+  }
+}
+
+// A slope that noise could have made is not called one.
+TEST(Analyse, TellsASlopeFromNoise) {
+  const ModelSpec spec = open_golden_model("llama-tiny").spec;
+  RooflineReport report = made_up(spec, {510, 511, 512, 513, 514}, 1e-3, 1, 0.1);
+  report.runs[0].lengths.back().seconds.median *= 1.2;  // so that it is not below zero by chance
+  analyse(spec, report);
+  const RooflineRun& run = report.runs[0];
+  ASSERT_GT(run.fit->line.slope, 0);
+  EXPECT_FALSE(run.fit->has_slope());
+  EXPECT_GT(run.fit->passes_error(), *run.fit->passes() / 2);
+  EXPECT_NE(run.verdict.sentences[1].find("within its error"), std::string::npos);
+  EXPECT_FALSE(run.verdict.measured_crossover);
 }
 
 // 4 operations for each head, dimension and position: a multiply-add for the score and one for the value.
