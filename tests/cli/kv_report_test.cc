@@ -151,6 +151,7 @@ TEST_F(KvReport, WhatCannotBeDoneIsSaidBeforeAnythingIsWritten) {
   expect_refusal(report({}), 2, "-o");
   expect_refusal(report(quick({"-o", "no/such/folder/out"})), 1, "no/such/folder");
   expect_refusal(report(quick({"-o", "out", "--kv-dtype", "q3"})), 2, "q3");
+  expect_refusal(report(quick({"-o", "out", "--mode", "fast"})), 2, "--mode");
   expect_refusal(report({"-o", "out", "--curve", "100000000"}), 2, "--curve");
   expect_refusal(report({"-o", "out", "--no-roofline", "--roofline-steps", "3"}), 2, "--roofline-steps");
   const Outcome long_one = report(quick({"-o", "out", "-n", "1000000"}));
@@ -165,6 +166,27 @@ TEST_F(KvReport, TokensWithoutATokenizerMakeAReportToo) {
       "kv", "report", model, "--ids", "2,10,11,12", "-n", "20", "--ignore-eos", "-o", "out", "--no-timings"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err << outcome.out;
   EXPECT_EQ(parsed(at("out/report.json")).at("trace").at("prompt").at("mode").as_string(), "ids");
+}
+
+// The run that the lab grew from: five tokens, ten decode calls, 23,040 bytes a position.
+TEST(RealKvReport, OfTheCapitalOfFrance) {
+  const Program program;
+  const json::object data = program.json(
+      Invocation{.arguments = {"kv", "report", "smollm2-135m-instruct", "The capital of France is", "-n",
+                               "10", "--json", "--no-roofline", "--no-timings"},
+                 .user_cache = true});
+  const json::value& trace = data.at("trace");
+  EXPECT_EQ(trace.at("position_bytes").as_int64(), 23040);
+  EXPECT_EQ(trace.at("summary").at("picked_tokens").as_int64(), 11);
+  EXPECT_EQ(trace.at("summary").at("cached_positions").as_int64(), 15);
+  EXPECT_EQ(trace.at("summary").at("kv_written_bytes").as_int64(), 15 * 23040);
+  EXPECT_EQ(json::serialize(trace.at("calls").at(0).at("fed")),
+            R"([{"id":504,"piece":"The"},{"id":3575,"piece":" capital"},{"id":282,"piece":" of"},)"
+            R"({"id":4649,"piece":" France"},{"id":314,"piece":" is"}])");
+  const json::value& exact = data.at("recompute").at("runs").at(0);
+  EXPECT_EQ(exact.at("name").as_string(), "exact");
+  for (const json::value& again : exact.at("recomputations").as_array())
+    EXPECT_EQ(again.at("kv").at("equal").as_int64(), 15 * 23040 / 2);  // elements of two bytes
 }
 
 }  // namespace
