@@ -43,6 +43,12 @@ void add_kv_command(CLI::App& program, Action& action) {
   add_kv_recompute_command(*kv, action);
   add_kv_offload_command(*kv, action);
   add_kv_roofline_command(*kv, action);
+  add_kv_offload_command(*kv, action);
+  add_kv_roofline_command(*kv, action);
+  add_kv_report_command(*kv, action);
+  add_kv_recompute_command(*kv, action);
+  add_kv_prefix_command(*kv, action);
+  add_kv_trace_command(*kv, action);
 }
 
 }  // namespace lapidary

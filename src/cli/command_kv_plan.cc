@@ -12,6 +12,7 @@
 #include "cli/kv_commands.h"
 #include "cli/kv_plan_text.h"
 #include "cli/load.h"
+#include "cli/stored_tensors.h"
 #include "kvlab/plan_types.h"
 
 namespace lapidary {
@@ -42,21 +43,6 @@ struct PlanFlags {
   kvlab::PlanOptions options;
   bool json = false, csv = false, every_layer = false;
 };
-
-// How the file has a tensor, from headers alone.
-std::optional<kvlab::StoredTensor> stored_tensor(const Checkpoint& checkpoint, const Slot& slot) {
-  if (const auto packed = checkpoint.tensors->packed(slot))
-    return kvlab::StoredTensor{packed->dtype, static_cast<int64_t>(packed->bytes.size()), "packed "};
-  if (slot.kind == TensorKind::output_head && checkpoint.spec.tied_head) return {};
-  if (const auto* bound = dynamic_cast<const BoundTensors*>(checkpoint.tensors.get())) {
-    const Binding& binding = bound->binding(slot);
-    return kvlab::StoredTensor{binding.view.dtype,
-                               static_cast<int64_t>(binding.view.bytes.size() + binding.second.bytes.size()),
-                               ""};
-  }
-  const TensorData tensor = checkpoint.tensors->read(slot);
-  return kvlab::StoredTensor{tensor.view.dtype, static_cast<int64_t>(tensor.view.bytes.size()), ""};
-}
 
 kvlab::PlanWeights weights_of(const Checkpoint& checkpoint, const PlanFlags& flags) {
   const kvlab::PlanOptions& o = flags.options;

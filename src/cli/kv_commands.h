@@ -25,5 +25,6 @@ std::string cpu_name();  // as the system says it
 
 void add_kv_offload_command(CLI::App& kv, Action& action);
 void add_kv_roofline_command(CLI::App& kv, Action& action);
+void add_kv_report_command(CLI::App& kv, Action& action);
 
 }  // namespace lapidary

@@ -187,9 +187,9 @@ std::string restart_text(const OffloadReport& r) {
 }
 
 // Checks by name, and how each went on every way. What failed is told in full.
-std::string checks_text(const std::vector<Check>& checks, const Style& style) {
+std::string checks_text(const std::vector<OffloadCheck>& checks, const Style& style) {
   std::vector<std::string> ways, names;
-  for (const Check& c : checks) {
+  for (const OffloadCheck& c : checks) {
     if (!c.way.empty() && std::find(ways.begin(), ways.end(), c.way) == ways.end()) ways.push_back(c.way);
     if (std::find(names.begin(), names.end(), c.name) == names.end()) names.push_back(c.name);
   }
@@ -202,7 +202,7 @@ std::string checks_text(const std::vector<Check>& checks, const Style& style) {
   for (const std::string& name : names) {
     std::vector<std::string> cells{name};
     cells.resize(columns.size());
-    for (const Check& c : checks) {
+    for (const OffloadCheck& c : checks) {
       if (c.name != name) continue;
       const auto way = std::find(ways.begin(), ways.end(), c.way);
       cells[c.way.empty() ? 1 : 1 + static_cast<size_t>(way - ways.begin())] = c.passed ? "ok" : "FAILED";
@@ -349,7 +349,7 @@ std::string offload_text(const OffloadReport& r, const OffloadView& view, const 
   if (!r.curve.empty()) out += "\n" + curve_text(r, style);
   if (!r.claim.empty()) out += "\n" + claim_text(r, style);
   const auto failed =
-      std::count_if(r.checks.begin(), r.checks.end(), [](const Check& c) { return !c.passed; });
+      std::count_if(r.checks.begin(), r.checks.end(), [](const OffloadCheck& c) { return !c.passed; });
   const MutationCounts counts = count_mutations(r.mutations);
   out += fmt::format("\n{}: {} of {} checks", r.passed() ? style.bold("passed") : style.red("FAILED"),
                      static_cast<int64_t>(r.checks.size()) - failed, r.checks.size());

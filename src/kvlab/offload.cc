@@ -79,11 +79,12 @@ size_t equal_pages(const std::vector<PageHash>& a, const std::vector<PageHash>& 
   return equal;
 }
 
-Check pages_check(std::string name, std::string way, const std::vector<PageHash>& expected,
-                  const std::vector<PageHash>& got) {
+OffloadCheck pages_check(std::string name, std::string way, const std::vector<PageHash>& expected,
+                         const std::vector<PageHash>& got) {
   const size_t equal = equal_pages(expected, got);
-  Check check{std::move(name), std::move(way), got.size() == expected.size() && equal == expected.size(),
-              count_text(equal, expected.size(), "pages, keys and values each")};
+  OffloadCheck check{std::move(name), std::move(way),
+                     got.size() == expected.size() && equal == expected.size(),
+                     count_text(equal, expected.size(), "pages, keys and values each")};
   for (size_t i = 0; i < std::min(expected.size(), got.size()) && !check.passed; i++)
     if (!(expected[i] == got[i])) {
       check.detail += fmt::format("; the first that differs: layer {}, positions {} to {}", got[i].layer,
@@ -412,7 +413,7 @@ bool OffloadReport::passed() const {
                        [](const CurvePoint::Reload& r) { return r.same_logits; });
   };
   return counts.missed == 0 && counts.misnamed == 0 &&
-         std::all_of(checks.begin(), checks.end(), [](const Check& c) { return c.passed; }) &&
+         std::all_of(checks.begin(), checks.end(), [](const OffloadCheck& c) { return c.passed; }) &&
          std::all_of(curve.begin(), curve.end(), exact);
 }
 
@@ -429,7 +430,8 @@ OffloadReport prove_offload(const OffloadEngine& engine, const OffloadPlan& plan
 }
 
 bool StateFileReport::passed() const {
-  return error.empty() && std::all_of(checks.begin(), checks.end(), [](const Check& c) { return c.passed; });
+  return error.empty() &&
+         std::all_of(checks.begin(), checks.end(), [](const OffloadCheck& c) { return c.passed; });
 }
 
 StateFileReport verify_state(const OffloadEngine& setting, std::span<const std::byte> state,

@@ -82,7 +82,7 @@ struct ReplayFacts {
 std::optional<ReplayFacts> replay_facts(const ModelSpec& spec, const KvTypes& types, const StateFacts& facts,
                                         int64_t keep_behind);
 
-struct Check {
+struct OffloadCheck {
   std::string name, way;  // way: "ram", "disk, cold"; empty where it is none of them
   bool passed = false;
   std::string detail;
@@ -110,7 +110,7 @@ struct OffloadReport {
   StateFacts state;
   std::optional<ReplayFacts> replay;
   PoisonFacts poison;
-  std::vector<Check> checks;
+  std::vector<OffloadCheck> checks;
   std::vector<TierTimes> tiers;
   std::vector<int32_t> tokens;                                                 // of the uninterrupted run
   double uninterrupted_seconds_per_token = 0, restored_seconds_per_token = 0;  // decode, medians
@@ -130,7 +130,7 @@ struct StateFileReport {
   std::string error;  // why it was refused; empty when it was not
   std::optional<StateFacts> state;
   std::string attachment;
-  std::vector<Check> checks;
+  std::vector<OffloadCheck> checks;
   bool passed() const;
 };
 StateFileReport verify_state(const OffloadEngine& engine, std::span<const std::byte> state,

@@ -143,7 +143,7 @@ class Claim {
   ClaimFact exactness() const {
     ClaimFact f{'f', "whether what comes back is the same cache", {}, {}};
     const auto failed =
-        std::count_if(r_.checks.begin(), r_.checks.end(), [](const Check& c) { return !c.passed; });
+        std::count_if(r_.checks.begin(), r_.checks.end(), [](const OffloadCheck& c) { return !c.passed; });
     f.lines.push_back(fmt::format(
         "{}: {} checks, {} failed: each page, layer, key and value by hash, logits and tokens bit for bit.",
         failed == 0 ? "exact" : "NOT exact", r_.checks.size(), failed));

@@ -81,9 +81,9 @@ json::object replay_json(const ReplayFacts& r) {
           {"extra_kv_bytes", r.extra_kv_bytes}, {"recompute_tokens", r.recompute_tokens}};
 }
 
-json::array checks_json(const std::vector<Check>& checks) {
+json::array checks_json(const std::vector<OffloadCheck>& checks) {
   json::array out;
-  for (const Check& c : checks)
+  for (const OffloadCheck& c : checks)
     out.push_back(json::object{{"name", c.name}, {"way", c.way}, {"passed", c.passed}, {"detail", c.detail}});
   return out;
 }

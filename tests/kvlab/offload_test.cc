@@ -13,16 +13,16 @@
 namespace lapidary::test {
 namespace {
 
-std::vector<std::string> failures(const std::vector<Check>& checks) {
+std::vector<std::string> failures(const std::vector<OffloadCheck>& checks) {
   std::vector<std::string> out;
-  for (const Check& c : checks)
+  for (const OffloadCheck& c : checks)
     if (!c.passed) out.push_back(c.way + ": " + c.name + ": " + c.detail);
   return out;
 }
 const std::vector<std::string> kNone;
 
-const Check& check_of(const OffloadReport& report, std::string_view part, std::string_view way = "ram") {
-  for (const Check& c : report.checks)
+const OffloadCheck& check_of(const OffloadReport& report, std::string_view part, std::string_view way = "ram") {
+  for (const OffloadCheck& c : report.checks)
     if (c.name.find(part) != std::string::npos && (c.way == way || c.way.empty())) return c;
   ADD_FAILURE() << "no check " << part;
   return report.checks.front();

@@ -1,0 +1,37 @@
+# Text files as string literals of bytes in one C++ file, at build time:
+#
+#   cmake -DOUTPUT=FILE.cc -DHEADER=kvlab/page_files.h -DNAMESPACE=lapidary::kvlab -DTEXTS=NAME=FILE+FILE,NAME=FILE -P embed.cmake
+#
+# defines `const std::string_view NAME` for each, the files behind one another; HEADER declares them. Bytes, not literals of text: no
+# length or character of a file can end them early.
+foreach(wanted OUTPUT HEADER NAMESPACE TEXTS)
+  if(NOT ${wanted})
+    message(FATAL_ERROR "embed.cmake: -D${wanted}=... is missing")
+  endif()
+endforeach()
+set(code "// Made by cmake/embed.cmake.\n#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\nnamespace {\n")
+set(names "")
+string(REPLACE "," ";" texts "${TEXTS}")
+foreach(text IN LISTS texts)
+  string(REGEX MATCH "^([A-Za-z0-9_]+)=(.+)$" matched "${text}")
+  if(NOT matched)
+    message(FATAL_ERROR "embed.cmake: expected NAME=FILE, got '${text}'")
+  endif()
+  set(name ${CMAKE_MATCH_1})
+  string(REPLACE "+" ";" files "${CMAKE_MATCH_2}")
+  set(bytes "")
+  foreach(file IN LISTS files)
+    file(READ "${file}" hex HEX)
+    string(APPEND bytes "${hex}")
+  endforeach()
+  string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}")
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  string(APPEND code "constexpr unsigned char ${name}_bytes[] = {\n${bytes}\n};\n")
+  list(APPEND names ${name})
+endforeach()
+string(APPEND code "}  // namespace\n\n")
+foreach(name IN LISTS names)
+  string(APPEND code "const std::string_view ${name}{reinterpret_cast<const char*>(${name}_bytes), sizeof ${name}_bytes};\n")
+endforeach()
+string(APPEND code "\n}  // namespace ${NAMESPACE}\n")
+file(WRITE "${OUTPUT}" "${code}")
