@@ -1,6 +1,6 @@
 # Text files as string literals of bytes in one C++ file, at build time:
 #
-#   cmake -DOUTPUT=FILE.cc -DHEADER=kvlab/page_files.h -DNAMESPACE=lapidary::kvlab -DTEXTS=NAME=FILE+FILE,NAME=FILE -P embed.cmake
+#   cmake -DOUTPUT=FILE.cc -DHEADER=kvlab/report/page_files.h -DNAMESPACE=lapidary::kvlab -DTEXTS=NAME=FILE+FILE,NAME=FILE -P embed.cmake
 #
 # defines `const std::string_view NAME` for each, the files behind one another; HEADER declares them. Bytes, not literals of text: no
 # length or character of a file can end them early.

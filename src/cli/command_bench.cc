@@ -9,7 +9,7 @@
 #include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/kv_commands.h"
+#include "cli/kv/commands.h"
 #include "cli/load.h"
 #include "cli/model_path.h"
 #include "cli/stats.h"

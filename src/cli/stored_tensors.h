@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "formats/checkpoint.h"
-#include "kvlab/plan_weights.h"
+#include "kvlab/plan/weights.h"
 
 namespace lapidary {
 

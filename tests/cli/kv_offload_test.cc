@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "cli/disk_tier.h"
+#include "cli/kv/disk_tier.h"
 #include "formats/mapped_file.h"
 #include "support/compare.h"
 #include "support/golden.h"

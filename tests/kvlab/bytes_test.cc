@@ -1,5 +1,5 @@
 // The bytes of a running engine's cache against the formulas, below, at and past every window.
-#include "kvlab/bytes.h"
+#include "kvlab/bytes/bytes.h"
 
 #include <gtest/gtest.h>
 

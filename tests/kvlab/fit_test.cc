@@ -1,5 +1,5 @@
 // The line through points, and the roofline's analysis of made-up measurements, whose answer is known.
-#include "kvlab/fit.h"
+#include "kvlab/roofline/fit.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "kvlab/roofline.h"
+#include "kvlab/roofline/roofline.h"
 #include "support/golden_models.h"
 
 namespace lapidary::test {

@@ -1,12 +1,11 @@
 // Tiers, the curve of computing against loading, and what is said of a speed-up.
-#include "kvlab/offload_curve.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 
+#include "kvlab/offload/curve.h"
 #include "kvlab/offload_lab.h"
 #include "support/compare.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/harness.h"
-#include "kvlab/offload.h"
+#include "kvlab/offload/offload.h"
 #include "spec/model_hash.h"
 #include "support/golden_models.h"
 

@@ -21,7 +21,8 @@ std::vector<std::string> failures(const std::vector<OffloadCheck>& checks) {
 }
 const std::vector<std::string> kNone;
 
-const OffloadCheck& check_of(const OffloadReport& report, std::string_view part, std::string_view way = "ram") {
+const OffloadCheck& check_of(const OffloadReport& report, std::string_view part,
+                             std::string_view way = "ram") {
   for (const OffloadCheck& c : report.checks)
     if (c.name.find(part) != std::string::npos && (c.way == way || c.way.empty())) return c;
   ADD_FAILURE() << "no check " << part;

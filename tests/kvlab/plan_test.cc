@@ -1,5 +1,5 @@
 // The planner's numbers: those that are known of real models, and those that follow from a rule.
-#include "kvlab/plan.h"
+#include "kvlab/plan/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 
 #include "formats/checkpoint.h"
 #include "kernels/kv_layout.h"
-#include "kvlab/plan_numbers.h"
-#include "kvlab/plan_types.h"
+#include "kvlab/plan/numbers.h"
+#include "kvlab/plan/types.h"
 #include "spec/footprint.h"
 #include "support/compare.h"
 #include "support/golden_models.h"

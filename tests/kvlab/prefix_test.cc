@@ -1,5 +1,5 @@
 // Prefix reuse: each reason for a miss on purpose, the sums, and logits that must be those of a fresh run.
-#include "kvlab/prefix.h"
+#include "kvlab/prefix/prefix.h"
 
 #include <gtest/gtest.h>
 

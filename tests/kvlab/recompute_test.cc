@@ -1,6 +1,6 @@
 // Recomputed caches: what the exact mode promises on every golden model, what the comparison sees, and that
 // it sees damage.
-#include "kvlab/recompute.h"
+#include "kvlab/recompute/recompute.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 
 #include "base/half.h"
 #include "engine/real_models.h"
-#include "kvlab/ulps.h"
+#include "kvlab/recompute/ulps.h"
 #include "support/golden_models.h"
 
 namespace lapidary::kvlab {

@@ -1,5 +1,5 @@
 // The files of a report from data made by hand: what a browser, a spreadsheet and a viewer of traces get.
-#include "kvlab/report.h"
+#include "kvlab/report/report.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "kvlab/page_files.h"
-#include "kvlab/perfetto.h"
+#include "kvlab/report/page_files.h"
+#include "kvlab/report/perfetto.h"
 
 namespace lapidary::kvlab {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "engine/real_models.h"
 #include "formats/checkpoint.h"
-#include "kvlab/roofline.h"
+#include "kvlab/roofline/roofline.h"
 
 namespace lapidary::test {
 namespace {

@@ -1,5 +1,5 @@
 // The roofline's bytes and bits on the golden models; never its seconds.
-#include "kvlab/roofline.h"
+#include "kvlab/roofline/roofline.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <boost/json.hpp>
 
 #include "base/error.h"
-#include "kvlab/ablations.h"
+#include "kvlab/roofline/ablations.h"
 #include "spec/footprint.h"
 #include "support/golden_models.h"
 #include "support/made_models.h"

@@ -1,6 +1,6 @@
 // The trace on the golden models: what it says was seen, held against engines run by hand, and checks that
 // fail when they must.
-#include "kvlab/trace.h"
+#include "kvlab/trace/trace.h"
 
 #include <gtest/gtest.h>
 
