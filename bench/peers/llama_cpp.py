@@ -79,6 +79,17 @@ def obtain(work):
     return programs
 
 
+def build_text(programs):
+    """How the programs were built, for the tables: compiler, and what of the CPU they use."""
+    cache = pathlib.Path(programs).parent / "CMakeCache.txt"
+    if not cache.exists():
+        return "built elsewhere"
+    options = dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read_text(encoding="utf-8"), re.MULTILINE))
+    version = subprocess.run([options["CMAKE_CXX_COMPILER"], "--version"], capture_output=True, text=True, check=True).stdout
+    native = options.get("GGML_NATIVE") == "ON"
+    return f"built by {version.splitlines()[0]} {'for this CPU' if native else 'for this CPU, without AMX'}"
+
+
 class LlamaCpp:
     """Commands with the settings that the comparison fixes: flash attention, repacking, f16 cache, micro-batches of 512."""
 

@@ -10,7 +10,6 @@ from measure import Summary, ratio_of_rounds
 THEIRS = "llama.cpp"
 RATE, SECONDS, BYTES, SHARE, NUMBER = "tok/s", "s", "MB", "share", "number"
 LESS_IS_BETTER = (SECONDS, BYTES, NUMBER)
-BEGIN, END = "<!-- peers: begin -->", "<!-- peers: end -->"
 
 
 def perplexity(logprobs):
@@ -89,7 +88,8 @@ def tables(facts, values):
     machine, versions = facts["machine"], facts["versions"]
     out = [
         f"{machine['cpus']} CPUs {machine['cpu']} ({', '.join(machine['flags'])}). Lapidary {versions['lapidary']} ({versions['commit']}),"
-        f" KV {facts['kv_dtype']}; llama.cpp of {versions['llama.cpp']}, KV f16. {facts['rounds']} rounds"
+        f" instruction set {facts['isa']}, KV {facts['kv_dtype']}; llama.cpp of {versions['llama.cpp']}, {facts['peer_build']},"
+        f" KV f16. {facts['rounds']} rounds"
         f"{', real-time priority' if facts['fifo'] else ''}."
     ]
     for model, rows in by_model.items():
@@ -97,10 +97,11 @@ def tables(facts, values):
     return "\n\n".join(out)
 
 
-def update(path, text):
-    """Puts the tables between the markers of a document."""
+def update(path, section, text):
+    """Puts the tables between the markers that a document has for the section."""
+    first, last = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     document = path.read_text(encoding="utf-8")
-    begin, end = document.find(BEGIN), document.find(END)
+    begin, end = document.find(first), document.find(last)
     if begin < 0 or end < begin:
-        raise ValueError(f"{path}: expected the markers {BEGIN} and {END}")
-    path.write_text(f"{document[: begin + len(BEGIN)]}\n{text}\n{document[end:]}", encoding="utf-8")
+        raise ValueError(f"{path}: expected the markers {first} and {last}")
+    path.write_text(f"{document[: begin + len(first)]}\n{text}\n{document[end:]}", encoding="utf-8")

@@ -9,11 +9,13 @@
 Rows (--only): prefill, decode, threads, batch, depth (decode at 4096), deep (both at 16384), cold (first token of a new process, and
 its memory), busy (two spinning neighbours), quality (perplexity of both on one text; real models only).
 Every round runs each program once; a ratio is the median over rounds of ours over theirs of the same round.
-Writes DIR/peers.json with every measurement, and prints tables; --update puts them between the markers of a document.
+Writes DIR/peers.json with every measurement, and prints tables; --update puts them between the markers of a document, those of
+--section where it has several. LAPIDARY_ISA, when set, holds Lapidary to an instruction set, and is said in the tables.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import platform
 import subprocess
@@ -196,6 +198,7 @@ def parse_arguments(arguments):
     parser.add_argument("--fifo", action="store_true", help="run both with real-time priority (root): other work does not count")
     parser.add_argument("--text", type=pathlib.Path, default=ROOT / "docs" / "numerics.md", help="of the perplexities")
     parser.add_argument("--update", type=pathlib.Path, help="document whose tables are replaced")
+    parser.add_argument("--section", default="peers", help="whose markers the document has (default peers)")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args(arguments)
     if not options.self_test and options.work is None:
@@ -219,12 +222,13 @@ def compare(options):
             continue
         comparison.model(model, model_file(model, work, options.lapidary, vocabulary))
         facts = {"machine": machine(), "versions": versions(options.lapidary), "kv_dtype": options.kv_dtype or "by default"}
-        facts |= {"rounds": options.rounds, "fifo": options.fifo}
+        facts |= {"rounds": options.rounds, "fifo": options.fifo, "peer_build": llama_cpp.build_text(programs)}
+        facts |= {"isa": os.environ.get("LAPIDARY_ISA", "the best")}
         report.save(results, facts, comparison.values)  # after every model: a broken run loses little
     tables = report.tables(*report.load(results))
     print(tables)
     if options.update:
-        report.update(options.update, tables)
+        report.update(options.update, options.section, tables)
 
 
 def main():

@@ -105,6 +105,8 @@ class Reports(unittest.TestCase):
         "kv_dtype": "f32",
         "rounds": 2,
         "fifo": True,
+        "peer_build": "built by a compiler",
+        "isa": "avx512",
     }
     VALUES = {
         ("m", "decode", "tg64", report.RATE): {"a8": [20.0, 22.0], "a16": [15.0, 15.0], report.THEIRS: [10.0, 11.0]},
@@ -123,6 +125,8 @@ class Reports(unittest.TestCase):
         self.assertIn("| first token | 1.00 s ±0 % |  |  | 0.50 s ±0 % | 2.00 ±0 % |", text)
         self.assertIn("| peak memory | 300 MB ±0 % |  |  | 100 MB ±0 % | 3.00 ±0 % |", text)
         self.assertIn("real-time priority", text)
+        self.assertIn("instruction set avx512", text)
+        self.assertIn("built by a compiler", text)
 
     def test_results_come_back_and_add_up(self):
         report.save(self.path, self.FACTS, self.VALUES)
@@ -133,12 +137,12 @@ class Reports(unittest.TestCase):
 
     def test_documents_change_between_their_markers_only(self):
         document = pathlib.Path(self.folder.name, "doc.md")
-        document.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n", encoding="utf-8")
-        report.update(document, "new")
-        self.assertEqual(document.read_text(encoding="utf-8"), f"before\n{report.BEGIN}\nnew\n{report.END}\nafter\n")
+        document.write_text(f"before\n<!-- s: begin -->\nold\n<!-- s: end -->\nafter\n", encoding="utf-8")
+        report.update(document, "s", "new")
+        self.assertEqual(document.read_text(encoding="utf-8"), f"before\n<!-- s: begin -->\nnew\n<!-- s: end -->\nafter\n")
         document.write_text("no markers", encoding="utf-8")
         with self.assertRaisesRegex(ValueError, "expected the markers"):
-            report.update(document, "new")
+            report.update(document, "s", "new")
 
     def test_perplexity(self):
         self.assertAlmostEqual(report.perplexity([-1.0, -3.0]), 7.389, places=3)

@@ -334,15 +334,11 @@ TEST(RecomputeJson, HoldsWhatTheResultHolds) {
   EXPECT_TRUE(prefill.at("error").is_null());
 }
 
-// ---- the reference, where it was built beside the program
+// ---- the reference: a test of its own where libtorch is (CMakeLists.txt)
 
 class ReferenceRecompute : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override {
-    const auto module = std::filesystem::path(LAPIDARY_BINARY).parent_path() / "liblapidary_reference.so";
-    setenv("LAPIDARY_REFERENCE", module.c_str(), 0);
-    if (!why_no_reference().empty()) GTEST_SKIP() << why_no_reference();
-  }
+  void SetUp() override { ASSERT_EQ(why_no_reference(), ""); }
   RunResult run(ReferenceType type, DType stored) const {
     const Checkpoint checkpoint = test::open_golden_model(GetParam());
     Tokens prompt = test::tokens_of(test::golden_case(GetParam()));
