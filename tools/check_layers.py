@@ -18,9 +18,9 @@ RULES = {
     "engine": (2, ("spec", "kernels"), ()),
     "reference": (2, ("spec",), ("ATen", "torch")),
     "verify": (3, ("spec", "engine", "reference"), ("boost",)),
-    "kvlab": (4, ("spec", "kernels", "engine", "reference", "verify"), ("boost", "zstd.h")),
+    "kvlab": (3, ("spec", "kernels", "engine", "reference"), ("boost", "zstd.h")),
     "cli": (
-        5,
+        4,
         ("spec", "kernels", "text", "formats", "engine", "reference", "verify", "kvlab"),
         ("boost", "CLI", "histedit.h"),
     ),
