@@ -259,6 +259,16 @@ class ReportPage(unittest.TestCase):
         pages = tables["Pages at the end of the run"]
         self.assertEqual([row[-1] for row in pages], [p["xxh3"] for p in self.data["trace"]["pages"]])
 
+    def test_the_checks_are_those_of_the_json(self):
+        page = self.open(self.full)
+        checks = self.data["checks"]
+        self.assertGreater(len(checks), 20)
+        page.value("document.querySelector('#repro details').open = true")
+        page.wait("document.querySelectorAll('#repro tbody tr').length > 0")
+        rows = page.value("[...document.querySelectorAll('#repro tbody tr')].map((r) => r.cells[1].textContent)")
+        self.assertEqual(rows, ["passed" if check["passed"] else "failed" for check in checks])
+        self.assertIn(f"{len(checks)} passed", page.value("document.querySelector('#top .facts').textContent"))
+
     def test_a_hostile_prompt_is_text(self):
         page = self.open(self.full)
         self.assertNotEqual(page.value("document.title"), "broken")
