@@ -34,8 +34,8 @@ interrupted. Then the state is damaged in all ways that we know; each must be re
 pack, unpack: the engine turns pages into bytes with checksums, and back, checking each; store, load: the tier. GB/s are of the
 whole state's bytes, not of the compressed ones, 1 GB = 1e9 B. "cold": the system was asked to forget the file; how much of it
 was in memory as the load began is counted, warm or cold; a virtual disk may have caches of its own below that nothing here can empty.
-computed: prefill of that many random tokens; pays from: the GB/s that a load must reach to be as quick; in engine: a second sequence on pages that never left. In brackets: computed over
-loaded, for the cache alone and to the first token behind the suffix.
+computed: prefill of that many random tokens; pays from: the GB/s that a load must reach to be as quick; in engine: a second
+sequence on pages that never left. In brackets: computed over loaded, for the cache alone and to the first token behind the suffix.
 --dir keeps the last state of the prompt (kv-offload.state, .zst): `run --raw --load-state` goes on from it.
 Exit code 1 when a check fails or damage goes unseen.
 
@@ -146,8 +146,7 @@ struct Loaded {
   kvlab::OffloadEngine setting;
 };
 
-Loaded load_for(const Checkpoint& checkpoint, EngineFlags flags, int64_t positions) {
-  if (flags.context == 0) flags.context = std::min(positions, context_of(checkpoint, flags));
+Loaded load_for(const Checkpoint& checkpoint, EngineFlags flags) {
   flags.sequences = 3;
   LoadTimes times;
   std::unique_ptr<Engine> engine = load_engine(checkpoint, flags, times);
@@ -178,7 +177,7 @@ kvlab::Bytes state_bytes(const MappedFile& file, const kvlab::OffloadEngine& eng
 int check_state(const OffloadFlags& flags) {
   const MappedFile file{std::filesystem::path(flags.state)};
   const Checkpoint checkpoint = open_model(flags.model);
-  Loaded loaded = load_for(checkpoint, flags.engine, context_of(checkpoint, flags.engine));
+  Loaded loaded = load_for(checkpoint, flags.engine);
   kvlab::StateFileReport report;
   WorkLine line;
   try {
@@ -207,9 +206,7 @@ int offload(const OffloadFlags& flags) {
   ensure(!flags.claim || !curve.lengths.empty(), ErrorCode::usage,
          "--claim needs a curve: no length of it fits into {} positions with {} tokens behind it",
          context_of(checkpoint, flags.engine), flags.suffix);
-  const int64_t longest = curve.lengths.empty() ? 0 : curve.lengths.back();
-  const int64_t positions = std::max(static_cast<int64_t>(plan.prompt.size()), longest) + flags.suffix;
-  Loaded loaded = load_for(checkpoint, flags.engine, positions);
+  Loaded loaded = load_for(checkpoint, flags.engine);
   const InterruptScope interrupts(true);
   WorkLine line;
   kvlab::OffloadReport report =
@@ -292,6 +289,9 @@ void add_kv_offload_command(CLI::App& kv, Action& action) {
   command->add_flag("--layers", flags->layers, "A line for every layer, with its hashes");
   CLI::Option* json = command->add_flag("--json", flags->json, "One JSON object");
   command->add_flag("--csv", flags->csv, "The curve as CSV")->excludes(json)->excludes(state);
+  for (const char* other : {"--tier", "--dir", "--level", "--curve", "--no-curve", "--no-mutations",
+                            "--suffix", "--repeats", "--seed", "--claim", "--layers"})
+    state->excludes(command->get_option(other));
   add_engine_flags(*command, flags->engine);
   command->callback([flags, &action] {
     action = [flags] {

@@ -72,7 +72,7 @@ class FrameMutator {
     attempt("the state, not compressed", Bytes(state_.begin(), state_.end()), "zstd magic");
     bombs();
     Bytes damaged(state_.begin(), state_.end());
-    damaged.back() ^= std::byte{1};
+    damaged[damaged.size() - sizeof(Hash128)] ^= std::byte{1};
     attempt("a sound frame of a damaged state", zstd_compressed(damaged, level_), ": checksum");
     return std::move(done_);
   }

@@ -25,7 +25,8 @@ const std::string kModel = data_path("models/gemma4-e2b-tiny").string();  // win
 const std::string kTextModel = data_path("gguf/models/gemma4-e2b-tiny-F32.gguf").string();
 
 std::vector<std::string> offload(std::vector<std::string> more, const std::string& model = kModel) {
-  std::vector<std::string> arguments{"kv", "offload", model, "--repeats", "1"};
+  std::vector<std::string> arguments{"kv", "offload", model};
+  if (more.front() != "--state") more.insert(more.end(), {"--repeats", "1"});
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }
@@ -235,6 +236,7 @@ TEST_F(KvOffload, WrongUseIsNamed) {
   refused({"--length", "0"}, "0");
   refused({"--level", "99"}, "99");
   refused({"--length", "5", "--ids", "1,2"}, "--ids");
+  refused({"--state", "s", "--claim"}, "--state excludes --claim");
   refused({"--claim", "--no-curve"}, "--claim needs the curve");
   refused({"--csv", "--no-curve"}, "--csv is the curve");
   refused({"--curve", "100000000"}, "100000000");
