@@ -14,7 +14,9 @@
 #include "cli/kv_roofline_text.h"
 #include "cli/load.h"
 #include "cli/terminal.h"
+#include "formats/artifact.h"
 #include "kvlab/roofline.h"
+#include "spec/model_hash.h"
 
 namespace lapidary {
 namespace {
@@ -45,10 +47,18 @@ struct RooflineFlags {
   bool json = false, csv = false;
 };
 
+// As many turns of the lengths as give each some steps in a row, five at most.
+int64_t rounds_of(int64_t steps) {
+  constexpr int64_t kMostRounds = 5, kStepsInARow = 5;
+  for (int64_t rounds = kMostRounds; rounds > 1; --rounds)
+    if (steps % rounds == 0 && steps / rounds >= kStepsInARow) return rounds;
+  return 1;
+}
+
 // A length that was asked for by name must be possible; of the usual ones, those that are.
 void settle_lengths(kvlab::RooflinePlan& plan, const ModelSpec& spec, std::vector<kvlab::LeftOut>& left_out) {
   const bool given = !plan.lengths.empty();
-  const int64_t steps = plan.steps + plan.warm_up;
+  const int64_t steps = plan.steps_of_round() + plan.warm_up;
   plan.lengths =
       kvlab::possible_lengths(given ? plan.lengths : kDefaultLengths, steps, spec.max_position, left_out);
   if (given && !left_out.empty())
@@ -63,9 +73,10 @@ int roofline(const RooflineFlags& flags) {
   ensure(checkpoint.tensors != nullptr, ErrorCode::usage, "{} holds no weights", checkpoint.path.string());
   if (flags.plan.expand_gqa) refuse_packed(checkpoint, "--expand-gqa");
   kvlab::RooflinePlan plan = flags.plan;
+  plan.rounds = rounds_of(plan.steps);
+  plan.part_steps = std::min(plan.part_steps, plan.steps_of_round());
   std::vector<kvlab::LeftOut> left_out;
   settle_lengths(plan, checkpoint.spec, left_out);
-  plan.part_steps = std::min(plan.part_steps, plan.steps);
   if (plan.threads.empty()) plan.threads = {usable_cores()};
   std::optional<Progress> progress;
   std::string doing;
@@ -81,6 +92,8 @@ int roofline(const RooflineFlags& flags) {
   progress.reset();
   report.left_out = std::move(left_out);
   kvlab::Repro repro = make_repro(checkpoint, nullptr);
+  repro.model_hash = hash_text(checkpoint.artifact ? checkpoint.artifact->facts.model_hash
+                                                   : model_hash(checkpoint.spec, *checkpoint.tensors));
   repro.numeric_mode = report.numeric_mode;
   repro.threads = plan.threads.back();
   if (flags.json) {
@@ -110,9 +123,14 @@ void add_kv_roofline_command(CLI::App& kv, Action& action) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(between(1, kMostTokens));
-  command->add_option("--steps", plan.steps, "Timed decode steps of each length (default 50)")
+  command
+      ->add_option(
+          "--steps", plan.steps,
+          "Timed decode steps of each length, in up to 5 rounds: the lengths take turns (default 50)")
       ->check(between(1, 100000));
-  command->add_option("--warmup", plan.warm_up, "Steps before them that are not timed (default 5)")
+  command
+      ->add_option("--warmup", plan.warm_up,
+                   "Steps before them, in each round, that are not timed (default 5)")
       ->check(between(0, 100000));
   command
       ->add_option("--threads", plan.threads,

@@ -247,8 +247,9 @@ std::string roofline_text(const RooflineReport& report, const kvlab::Repro& repr
       grouped(report.read_global));
   if (report.read_sliding > 0)
     out += fmt::format(", and {} B for each one within the windows", grouped(report.read_sliding));
-  out += fmt::format("; {} timed steps a length, {} before to warm up\n", report.plan.steps,
-                     report.plan.warm_up);
+  out +=
+      fmt::format("; {} timed steps a length in {} round{}, {} before each to warm up\n", report.plan.steps,
+                  report.plan.rounds, report.plan.rounds == 1 ? "" : "s", report.plan.warm_up);
   for (const kvlab::LeftOut& l : report.left_out)
     out += fmt::format("  left out: {}: {}\n", grouped(l.length), l.why);
   out += "\n" + memory_text(report, style);

@@ -86,17 +86,16 @@ double written_passes_concat(const ModelSpec& spec, const KvTypes& types, int64_
   });
 }
 
-CopyingProbe::CopyingProbe(const Engine& engine, int32_t sequence)
+CopyingProbe::CopyingProbe(const Engine& engine)
     : engine_(engine),
-      sequence_(sequence),
       team_(engine.threads()),
       pages_(engine.spec().layers.size()),
       copies_(engine.spec().layers.size()),
       copied_(engine.spec().layers.size()) {}
 
-void CopyingProbe::before_step() {
+void CopyingProbe::before_step(int32_t sequence) {
   for (auto& pages : pages_) pages.clear();
-  engine_.for_each_page(sequence_, [&](const KvPageView& page) {
+  engine_.for_each_page(sequence, [&](const KvPageView& page) {
     pages_[static_cast<size_t>(page.layer)].push_back(page.bytes);
   });
   const ModelSpec& spec = engine_.spec();

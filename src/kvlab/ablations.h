@@ -44,14 +44,14 @@ double expected_passes_concat(const ModelSpec& spec, const KvTypes& types, int64
 double written_passes_expand(const ModelSpec& spec, const KvTypes& types, int64_t positions);
 double written_passes_concat(const ModelSpec& spec, const KvTypes& types, int64_t positions);
 
-// Copies pages in each step of one sequence, layer by layer as the step comes to it. What was copied is kept
+// Copies pages in each step of a sequence, layer by layer as the step comes to it. What was copied is kept
 // until the next step.
 class CopyingProbe : public Probe {
  public:
   // REQUIRES: the engine outlives this.
-  CopyingProbe(const Engine& engine, int32_t sequence);
-  // Looks up the pages that the cache has before the step, and makes room for their copies. Error(limit).
-  void before_step();
+  explicit CopyingProbe(const Engine& engine);
+  // Looks up the pages that the sequence has before its step, and makes room for their copies. Error(limit).
+  void before_step(int32_t sequence);
   int64_t read_bytes() const { return read_; }
   int64_t written_bytes() const { return written_; }
   // What the layer's copy holds: its pages one after the other.
@@ -71,7 +71,6 @@ class CopyingProbe : public Probe {
   const Engine& engine_;
 
  private:
-  int32_t sequence_;
   Team team_;
   std::vector<std::vector<std::span<const std::byte>>> pages_;  // [L], of owners
   std::vector<Buffer> copies_;                                  // [L]
@@ -83,8 +82,7 @@ class CopyingProbe : public Probe {
 class ExpandProbe : public CopyingProbe {
  public:
   // `spec`: the unexpanded one; outlives this.
-  ExpandProbe(const Engine& engine, int32_t sequence, const ModelSpec& spec)
-      : CopyingProbe(engine, sequence), spec_(spec) {}
+  ExpandProbe(const Engine& engine, const ModelSpec& spec) : CopyingProbe(engine), spec_(spec) {}
   void on_op(const OpRows& op) override;
   bool wants_ops() const override { return true; }
 

@@ -32,8 +32,8 @@ struct ReadPoint {
 
 struct ReadMeasure {
   int threads = 0;
-  ReadPoint huge, small;  // the whole probe, in huge pages and in 4 KiB pages
-  ReadPoint again;        // huge once more when all else is done; nothing read where that was not asked
+  ReadPoint huge, small;         // the whole probe, in huge pages and in 4 KiB pages
+  double before = 0, after = 0;  // best of memory in huge pages, when measured and when measured again
   std::vector<ReadPoint> sweep;  // ascending sizes, huge pages; the last is `huge`
   double float_ops = 0;          // a second, at the peak of this CPU
   // The largest size of the sweep that is read half as fast again as memory: where the caches end for us,
@@ -55,8 +55,8 @@ struct Bandwidth {
 using OnProbe = FunctionRef<void(int64_t done, int64_t total)>;
 Bandwidth measure_bandwidth(const std::vector<int>& threads, int64_t megabytes, OnProbe on_probe);
 
-// Memory alone, in huge pages.
-ReadPoint measure_memory(int threads, int64_t bytes);
+// Measures all sizes once more, in huge pages, and keeps the better rate of each: other load only slows down.
+void measure_again(ReadMeasure& measure);
 
 // Best rate at a size: between two sizes of the sweep linear in the logarithm of the size; the first and the
 // last hold beyond the ends. REQUIRES: the sweep is not empty.

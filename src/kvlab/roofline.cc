@@ -61,6 +61,18 @@ struct Steps {
   std::vector<int64_t> kv_read;  // [L], of the timed ones
   int64_t weights_read = 0, copied_read = 0, copied_written = 0;
 
+  bool repeats = true;  // every round gave the same logits
+
+  void add(const Steps& round) {
+    seconds.insert(seconds.end(), round.seconds.begin(), round.seconds.end());
+    repeats = logits.empty() || (repeats && logits == round.logits);
+    logits = round.logits;
+    kv_read.resize(round.kv_read.size());
+    for (size_t l = 0; l < kv_read.size(); ++l) kv_read[l] += round.kv_read[l];
+    weights_read += round.weights_read;
+    copied_read += round.copied_read;
+    copied_written += round.copied_written;
+  }
   StepSeconds summary() const {
     return {quantile(seconds, 0.5), quantile(seconds, 0.1), quantile(seconds, 0.9)};
   }
@@ -99,18 +111,27 @@ class LengthSweep {
               const RooflinePlan& plan, Snapshots* snapshots, OnRooflineWork on_work)
       : plan_(plan), snapshots_(snapshots), on_work_(on_work) {
     options.threads = threads;
-    options.max_sequences = 3;  // the growing one, the shortest one for the drift, and a fork at work
+    options.max_sequences =
+        static_cast<int64_t>(plan.lengths.size()) + 2;  // a growing one and a fork at work
     options.context = plan.lengths.back();
     on_work_("loading", 0, 1);
     engine_ = std::make_unique<Engine>(spec, source, options);
     growing_ = engine_->open();
   }
   Engine& engine() { return *engine_; }
-  int32_t filled() const { return growing_; }
+
+  // The cache filled for each length; they share their pages.
+  void fill_all() {
+    for (const int64_t length : plan_.lengths) {
+      fill(length);
+      filled_.push_back(std::make_unique<ForkedSequence>(*engine_, growing_));
+    }
+  }
+  int32_t filled(size_t length) const { return filled_[length]->id(); }
 
   // Fills the cache so far that the last timed step ends at `length`.
   void fill(int64_t length) {
-    const int64_t start = length - plan_.steps - plan_.warm_up;
+    const int64_t start = length - plan_.steps_of_round() - plan_.warm_up;
     if (snapshots_ && snapshots_->contains(start)) {
       on_work_("restoring", 0, 1);
       engine_->restore(growing_, snapshots_->at(start), Hash128{}, "the filled cache", [](auto) {});
@@ -132,15 +153,16 @@ class LengthSweep {
     });
   }
 
-  // `before` and `after` run around each step and outside its time. Only one of the probes, or none.
-  Steps steps(int32_t sequence, int64_t n, std::string_view what, CopyingProbe* copying = nullptr,
+  // n timed steps on a fork of what is filled for a length. Only one of the probes, or none.
+  Steps steps(size_t length, int64_t n, std::string_view what, CopyingProbe* copying = nullptr,
               PartsProbe* parts = nullptr, std::vector<double>* attention = nullptr,
               std::vector<double>* head = nullptr) {
+    const ForkedSequence fork(*engine_, filled(length));
+    const int32_t sequence = fork.id();
     Steps out;
     Traffic before = engine_->traffic();
     int64_t read_before = 0, written_before = 0;
-    const int64_t length = engine_->length(sequence) + plan_.steps + plan_.warm_up;
-    const std::string label = fmt::format("{} at {}", what, length);
+    const std::string label = fmt::format("{} at {}", what, plan_.lengths[length]);
     for (int64_t i = 0; i < plan_.warm_up + n; ++i) {
       on_work_(label, i, plan_.warm_up + n);
       if (i == plan_.warm_up) {
@@ -148,7 +170,7 @@ class LengthSweep {
         read_before = copying ? copying->read_bytes() : 0;
         written_before = copying ? copying->written_bytes() : 0;
       }
-      if (copying) copying->before_step();
+      if (copying) copying->before_step(sequence);
       if (parts) parts->begin_step();
       const int32_t id = token(engine_->length(sequence));
       const Feed feed{sequence, {&id, 1}, Want::last};
@@ -191,16 +213,16 @@ class LengthSweep {
   OnRooflineWork on_work_;
   std::unique_ptr<Engine> engine_;
   int32_t growing_ = 0;
+  std::vector<std::unique_ptr<ForkedSequence>> filled_;  // [lengths]; gone before the engine
   std::vector<float> logits_;
 };
 
 // KV bytes that the counters should have seen in the timed steps of a length; [L].
-std::vector<int64_t> counted_by_formula(const ModelSpec& spec, const KvTypes& types, int64_t length,
-                                        int64_t steps) {
+std::vector<int64_t> counted_by_formula(const ModelSpec& spec, const KvTypes& types, const LengthResult& r) {
   std::vector<int64_t> out(spec.layers.size());
-  for (int64_t positions = length - steps + 1; positions <= length; ++positions) {
+  for (int64_t positions = r.length - r.steps / r.rounds + 1; positions <= r.length; ++positions) {
     const std::vector<int64_t> read = kv_bytes_read(spec, types, positions);
-    for (size_t l = 0; l < out.size(); ++l) out[l] += read[l];
+    for (size_t l = 0; l < out.size(); ++l) out[l] += r.rounds * read[l];
   }
   return out;
 }
@@ -244,79 +266,68 @@ class Measurement {
 
  private:
   void run_threads(RooflineRun& run, RooflineReport& report) {
-    const std::string plain = fmt::format("{} thread{}: plain", run.threads, run.threads == 1 ? "" : "s");
-    {
-      LengthSweep sweep(spec_, source_, options_, run.threads, plan_, keep_ ? &plain_snapshots_ : nullptr,
-                        on_work_);
-      report.numeric_mode = sweep.engine().numeric_mode();
-      if (plan_.concat_append) run.ablations.push_back({.name = "concat-append"});
-      std::optional<ForkedSequence> kept;
-      for (const int64_t length : plan_.lengths) {
-        sweep.fill(length);
-        if (!kept) kept.emplace(sweep.engine(), sweep.filled());
-        run.lengths.push_back(measure_length(sweep, length, plain));
-        if (plan_.concat_append) {
-          const ForkedSequence fork(sweep.engine(), sweep.filled());
-          ConcatProbe probe(sweep.engine(), fork.id());
-          add_length(run.ablations.back(), run.lengths.back(),
-                     sweep.steps(fork.id(), plan_.steps, "concat-append", &probe));
-        }
-      }
-      measure_drift(sweep, run, kept->id());
-      kept.reset();
-    }
+    run_plain(run, report);
     if (plan_.expand_gqa) run.ablations.insert(run.ablations.begin(), expand(run));
     on_work_("probing the memory again", 0, 1);
     for (ReadMeasure& measure : report.bandwidth.measures) {
       if (measure.threads != run.threads) continue;
-      measure.again = measure_memory(run.threads, report.bandwidth.probe_bytes);
-      run.drift->memory_first = measure.huge.best_per_second;
-      run.drift->memory_again = measure.again.best_per_second;
+      measure_again(measure);
+      run.drift->memory_first = measure.before;
+      run.drift->memory_again = measure.after;
     }
   }
 
-  LengthResult measure_length(LengthSweep& sweep, int64_t length, const std::string& label) {
-    LengthResult out;
-    out.length = length;
-    out.steps = plan_.steps;
-    Engine& engine = sweep.engine();
-    Steps plain;
-    {
-      const ForkedSequence fork(engine, sweep.filled());
-      plain = sweep.steps(fork.id(), plan_.steps, label);
+  void run_plain(RooflineRun& run, RooflineReport& report) {
+    const std::string label = fmt::format("{} thread{}: steps", run.threads, run.threads == 1 ? "" : "s");
+    LengthSweep sweep(spec_, source_, options_, run.threads, plan_, keep_ ? &plain_snapshots_ : nullptr,
+                      on_work_);
+    report.numeric_mode = sweep.engine().numeric_mode();
+    sweep.fill_all();
+    std::optional<ConcatProbe> concat;
+    if (plan_.concat_append) concat.emplace(sweep.engine());
+    const size_t n = plan_.lengths.size();
+    std::vector<Steps> plain(n), appended(n);
+    for (int64_t round = 0; round < plan_.rounds; ++round)
+      for (size_t i = 0; i < n; ++i) {
+        plain[i].add(sweep.steps(i, plan_.steps_of_round(), label));
+        if (concat) appended[i].add(sweep.steps(i, plan_.steps_of_round(), "concat-append", &*concat));
+      }
+    for (size_t i = 0; i < n; ++i) run.lengths.push_back(length_result(sweep, i, plain[i]));
+    if (concat) {
+      run.ablations.push_back({.name = "concat-append"});
+      for (size_t i = 0; i < n; ++i) add_length(run.ablations.back(), run.lengths[i], appended[i]);
     }
+    Steps again;
+    for (int64_t round = 0; round < plan_.rounds; ++round)
+      again.add(sweep.steps(0, plan_.steps_of_round(), "once more"));
+    run.drift = Drift{.length = plan_.lengths.front(),
+                      .first_seconds = run.lengths.front().seconds.median,
+                      .again_seconds = again.summary().median};
+    compare(plan_.lengths.front(), again, "the steps once more");
+  }
+
+  LengthResult length_result(LengthSweep& sweep, size_t index, const Steps& plain) {
+    LengthResult out;
+    out.length = plan_.lengths[index];
+    out.steps = plan_.steps;
+    out.rounds = plan_.rounds;
     out.seconds = plain.summary();
     out.layer_kv_bytes = plain.kv_read;
     out.kv_bytes_total = sum(plain.kv_read);
     out.weight_bytes_total = plain.weights_read;
     out.logits = plain.logits_hash();
     check_counters(out);
-    int64_t once = 0;
-    for (const int64_t bytes : counted_by_formula(spec_, options_.kv_dtype, length, plan_.steps))
-      once += bytes;
-    out.reads = once > 0 ? out.kv_bytes_total / once : 1;
-    reference_[length] = plain.logits;
+    reference_[out.length] = plain.logits;
+    compare(out.length, plain, "the plain steps, from round to round");
 
-    const ForkedSequence fork(engine, sweep.filled());
-    PartsProbe parts(engine);
+    PartsProbe parts(sweep.engine());
     std::vector<double> attention, head;
-    const Steps watched =
-        sweep.steps(fork.id(), plan_.part_steps, "parts", nullptr, &parts, &attention, &head);
+    const Steps watched = sweep.steps(index, plan_.part_steps, "parts", nullptr, &parts, &attention, &head);
     out.attention_seconds = quantile(attention, 0.5);
     out.head_seconds = quantile(head, 0.5);
     out.head_bytes_total = parts.head_bytes() * plan_.steps;
-    compare(length, watched.logits, "the watched steps");
+    compare(out.length, watched, "the watched steps");
     return out;
-  }
-
-  void measure_drift(LengthSweep& sweep, RooflineRun& run, int32_t kept) {
-    const LengthResult& first = run.lengths.front();
-    const ForkedSequence fork(sweep.engine(), kept);
-    const Steps again = sweep.steps(fork.id(), plan_.steps, "once more");
-    run.drift = Drift{.length = first.length,
-                      .first_seconds = first.seconds.median,
-                      .again_seconds = again.summary().median};
-    compare(first.length, again.logits, "the steps once more");
   }
 
   AblationRun expand(const RooflineRun& run) {
@@ -325,40 +336,42 @@ class Measurement {
     const ExpandedHeads source(spec_, source_);
     LengthSweep sweep(spec, source, options_, run.threads, plan_, keep_ ? &expanded_snapshots_ : nullptr,
                       on_work_);
-    for (const LengthResult& plain : run.lengths) {
-      sweep.fill(plain.length);
-      const ForkedSequence fork(sweep.engine(), sweep.filled());
-      ExpandProbe probe(sweep.engine(), fork.id(), spec_);
-      add_length(out, plain, sweep.steps(fork.id(), plan_.steps, "expand-gqa", &probe));
-    }
+    sweep.fill_all();
+    ExpandProbe probe(sweep.engine(), spec_);
+    std::vector<Steps> all(plan_.lengths.size());
+    for (int64_t round = 0; round < plan_.rounds; ++round)
+      for (size_t i = 0; i < all.size(); ++i)
+        all[i].add(sweep.steps(i, plan_.steps_of_round(), "expand-gqa", &probe));
+    for (size_t i = 0; i < all.size(); ++i) add_length(out, run.lengths[i], all[i]);
     return out;
   }
 
   void add_length(AblationRun& run, const LengthResult& plain, const Steps& steps) {
     run.lengths.push_back({plain.length, plan_.steps, steps.summary(), sum(steps.kv_read), steps.copied_read,
                            steps.copied_written, steps.logits_hash()});
-    run.logits_equal = compare(plain.length, steps.logits, run.name) && run.logits_equal;
+    run.logits_equal = compare(plain.length, steps, run.name) && run.logits_equal;
   }
 
   // Steps that fed the same tokens after the same cache against the plain ones.
-  bool compare(int64_t length, const std::vector<Hash128>& logits, std::string_view what) {
+  bool compare(int64_t length, const Steps& steps, std::string_view what) {
     const std::vector<Hash128>& plain = reference_.at(length);
     ++compared_;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      if (logits[i] == plain[i]) continue;
-      if (bad_logits_.empty())
-        bad_logits_ =
-            fmt::format("{}: length {}, step {}: other logits than the plain run's", what, length, i + 1);
-      return false;
-    }
-    return true;
+    size_t differing = 0;
+    while (differing < steps.logits.size() && steps.logits[differing] == plain[differing]) ++differing;
+    const bool equal = differing == steps.logits.size() && steps.repeats;
+    if (!equal && bad_logits_.empty())
+      bad_logits_ = differing == steps.logits.size()
+                        ? fmt::format("{}: length {}: rounds differ", what, length)
+                        : fmt::format("{}: length {}, step {}: other logits than the plain run's", what,
+                                      length, differing + 1);
+    return equal;
   }
 
   // A layer whose query heads are many reads its pages in several tiles: a whole number of times, no less
   // than once.
-  void check_counters(const LengthResult& result) {
-    const std::vector<int64_t> expected =
-        counted_by_formula(spec_, options_.kv_dtype, result.length, result.steps);
+  void check_counters(LengthResult& result) {
+    const std::vector<int64_t> expected = counted_by_formula(spec_, options_.kv_dtype, result);
+    result.reads = sum(expected) > 0 ? result.kv_bytes_total / sum(expected) : 1;
     for (size_t l = 0; l < expected.size(); ++l) {
       const int64_t counted = result.layer_kv_bytes[l];
       const bool good = expected[l] == 0 ? counted == 0 : counted > 0 && counted % expected[l] == 0;
@@ -411,8 +424,10 @@ RooflineReport measure_roofline(const ModelSpec& spec, const TensorSource& sourc
   ensure(!plan.lengths.empty(), ErrorCode::usage, "there is no length to measure");
   ensure(plan.steps >= 1 && plan.warm_up >= 0, ErrorCode::usage,
          "steps: expected one timed step or more, got {}", plan.steps);
-  ensure(plan.part_steps >= 1 && plan.part_steps <= plan.steps, ErrorCode::usage,
-         "part_steps: expected 1 to {}, got {}", plan.steps, plan.part_steps);
+  ensure(plan.rounds >= 1 && plan.steps % plan.rounds == 0, ErrorCode::usage,
+         "rounds: expected a divisor of {} steps, got {}", plan.steps, plan.rounds);
+  ensure(plan.part_steps >= 1 && plan.part_steps <= plan.steps_of_round(), ErrorCode::usage,
+         "part_steps: expected 1 to {}, got {}", plan.steps_of_round(), plan.part_steps);
   ensure(!plan.threads.empty(), ErrorCode::usage, "threads: expected one number or more");
   ensure(!plan.expand_gqa || has_grouped_heads(spec), ErrorCode::usage,
          "--expand-gqa: every query head of this model has a KV head of its own: there is nothing to expand");

@@ -24,9 +24,12 @@ namespace lapidary::kvlab {
 
 struct RooflinePlan {
   std::vector<int64_t> lengths;  // ascending, all different; positions in the cache after the last timed step
-  int64_t steps = 50, warm_up = 5;
-  int64_t part_steps = 10;  // steps of which the parts are timed, at most `steps`
+  // Timed steps, in rounds: the lengths take turns, so that what slows the machine for a while slows them
+  // all. Each round goes through the same positions, after steps to warm up. `rounds` divides `steps`.
+  int64_t steps = 50, rounds = 1, warm_up = 5;
+  int64_t part_steps = 10;  // steps of which the parts are timed, at most those of a round
   uint64_t seed = 1;        // of the random tokens
+  int64_t steps_of_round() const { return steps / rounds; }
   std::vector<int> threads;
   bool expand_gqa = false, concat_append = false;
   int64_t probe_megabytes = 0;  // 0: four times the last cache
@@ -44,12 +47,12 @@ struct Predicted {
 };
 
 struct LengthResult {
-  int64_t length = 0, steps = 0;
+  int64_t length = 0, steps = 0, rounds = 1;
   StepSeconds seconds;
   // Counted over all timed steps.
   int64_t kv_bytes_total = 0, weight_bytes_total = 0, head_bytes_total = 0;
   std::vector<int64_t> layer_kv_bytes;             // [L], by the layer that reads
-  Hash128 logits;                                  // of all steps
+  Hash128 logits;                                  // of all steps of a round
   double attention_seconds = 0, head_seconds = 0;  // medians of a step, by watching it
   // Filled in by analyse().
   Predicted from_working_set, from_memory;
@@ -153,7 +156,8 @@ struct RooflineReport {
   bool passed() const;
 };
 
-// The lengths that a plan with so many steps can run on a model: the others go to `left_out` with the reason.
+// The lengths that a plan with so many steps in a round, warm-up included, can run on a model: the others go
+// to `left_out` with the reason.
 std::vector<int64_t> possible_lengths(const std::vector<int64_t>& lengths, int64_t steps,
                                       int64_t max_position, std::vector<LeftOut>& left_out);
 

@@ -28,14 +28,15 @@ Predicted predict(const LengthResult& r, double bandwidth) {
 // Multiply-adds are two operations. Steps of one token, over all timed ones the mean.
 double attention_ops(const ModelSpec& spec, const LengthResult& r) {
   double ops = 0;
-  for (int64_t positions = r.length - r.steps + 1; positions <= r.length; ++positions)
+  const int64_t steps = r.steps / r.rounds;  // each round goes through the same positions
+  for (int64_t positions = r.length - steps + 1; positions <= r.length; ++positions)
     for (const LayerSpec& layer : spec.layers) {
       if (!layer.attention) continue;
       const AttentionSpec& a = *layer.attention;
       const int64_t seen = a.window > 0 ? std::min(positions, a.window) : positions;
       ops += 4 * static_cast<double>(seen * a.n_heads * a.head_dim);
     }
-  return ops / static_cast<double>(r.steps);
+  return ops / static_cast<double>(steps);
 }
 
 RooflineFit fit_of(const RooflineRun& run, const std::vector<double>& x, const std::vector<double>& seconds,
@@ -201,10 +202,11 @@ class Words {
     if (!run_.drift) return;
     const Drift& drift = *run_.drift;
     if (drift.memory_warning())
-      say(fmt::format(
-          "Memory was read at {} before all steps and at {} after them: predictions and passes are as "
-          "uncertain.",
-          rate(drift.memory_first), rate(drift.memory_again)));
+      say(
+          fmt::format("Memory was read at {} before all steps and at {} after them: predictions take the "
+                      "better rate, and are "
+                      "as uncertain.",
+                      rate(drift.memory_first), rate(drift.memory_again)));
     if (drift.warning())
       say(fmt::format(
           "The machine was not at rest: {} took {:+.0f} % when measured again. The seconds here, and what "

@@ -28,14 +28,15 @@ json::object machine_json(const Bandwidth& b) {
   for (const ReadMeasure& m : b.measures) {
     json::array sweep;
     for (const ReadPoint& p : m.sweep) sweep.push_back(point_json(p));
-    measures.push_back(json::object{
-        {"threads", m.threads},
-        {"memory_huge_pages", point_json(m.huge)},
-        {"memory_small_pages", point_json(m.small)},
-        {"memory_again", m.again.bytes > 0 ? json::value(point_json(m.again)) : json::value(nullptr)},
-        {"sweep", std::move(sweep)},
-        {"cached_up_to_bytes", m.cached_up_to()},
-        {"float_ops_per_s", m.float_ops}});
+    measures.push_back(
+        json::object{{"threads", m.threads},
+                     {"memory_huge_pages", point_json(m.huge)},
+                     {"memory_small_pages", point_json(m.small)},
+                     {"memory_before_bytes_per_s", m.before},
+                     {"memory_after_bytes_per_s", m.after > 0 ? json::value(m.after) : json::value(nullptr)},
+                     {"sweep", std::move(sweep)},
+                     {"cached_up_to_bytes", m.cached_up_to()},
+                     {"float_ops_per_s", m.float_ops}});
   }
   return {{"caches", std::move(caches)},
           {"last_level_bytes", b.last_level},
@@ -180,6 +181,7 @@ json::object roofline_json(const RooflineReport& report, const Repro& repro) {
   out["plan"] = {{"lengths", json::value_from(report.plan.lengths)},
                  {"left_out", std::move(left_out)},
                  {"steps", report.plan.steps},
+                 {"rounds", report.plan.rounds},
                  {"warm_up", report.plan.warm_up},
                  {"part_steps", report.plan.part_steps},
                  {"seed", report.plan.seed}};

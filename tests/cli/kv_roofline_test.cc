@@ -55,6 +55,25 @@ TEST(KvRoofline, SaysAllInJson) {
             run.at("lengths").at(1).at("logits_xxh3"));
 }
 
+TEST(KvRoofline, LengthsTakeTurns) {
+  const Program program;
+  for (const auto& [steps, rounds] : {std::pair("3", 1), {"10", 2}, {"11", 1}, {"25", 5}}) {
+    const json::object out =
+        program.json({"kv", "roofline", data_path("models/llama-tiny").string(), "--lengths", "40,100",
+                      "--steps", steps, "--probe-mb", "1", "--json"});
+    EXPECT_EQ(out.at("plan").at("rounds"), rounds) << steps;
+    EXPECT_TRUE(out.at("passed").as_bool());
+  }
+}
+
+TEST(KvRoofline, HelpSaysWhatTheNumbersMean) {
+  const Program program;
+  const Outcome outcome = program.run({"kv", "roofline", "--help"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  for (const char* part : {"Examples:", "passes:", "--expand-gqa", "--concat-append", "drift:", "overhead:"})
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part;
+}
+
 TEST(KvRoofline, ShowsPeopleTheSame) {
   const Program program;
   const Outcome outcome = program.run(quick({"--lengths", "12,40", "--expand-gqa"}));

@@ -185,10 +185,10 @@ TEST(CopyingProbes, HoldWhatTheCacheHeld) {
     });
     return bytes;
   };
-  ConcatProbe concat(plain, a);
-  ExpandProbe expand(wide, b, checkpoint.spec);
-  concat.before_step();
-  expand.before_step();
+  ConcatProbe concat(plain);
+  ExpandProbe expand(wide, checkpoint.spec);
+  concat.before_step(a);
+  expand.before_step(b);
   std::vector<std::vector<std::byte>> of_plain, of_wide;
   for (int64_t l = 0; l < checkpoint.spec.n_layers(); ++l) {
     const int64_t owner = checkpoint.spec.layers[static_cast<size_t>(l)].attention->kv_owner;
@@ -261,6 +261,35 @@ TEST(Roofline, ThreadsShareTheirFilledCaches) {
   EXPECT_EQ(report.runs[1].ablations.size(), 2u);
   ASSERT_TRUE(report.runs[0].drift);
   EXPECT_EQ(report.runs[0].drift->length, 12);
+}
+
+// Rounds go through the same positions again: the same bytes and bits each time.
+TEST(Roofline, RoundsAddUp) {
+  const Checkpoint checkpoint = open_golden_model("gemma4-e2b-tiny");
+  RooflinePlan plan = quick_plan({12, 40});
+  plan.expand_gqa = plan.concat_append = true;
+  const RooflineReport once = measure(checkpoint, plan);
+  plan.rounds = 3;
+  plan.steps *= 3;
+  const RooflineReport thrice = measure(checkpoint, plan);
+  EXPECT_TRUE(thrice.passed());
+  for (size_t i = 0; i < 2; ++i) {
+    const LengthResult &a = once.runs[0].lengths[i], &b = thrice.runs[0].lengths[i];
+    EXPECT_EQ(3 * a.kv_bytes_total, b.kv_bytes_total);
+    EXPECT_EQ(a.kv_bytes(), b.kv_bytes());
+    EXPECT_EQ(a.weight_bytes(), b.weight_bytes());
+    EXPECT_EQ(a.attention_ops, b.attention_ops);
+    EXPECT_EQ(a.logits, b.logits);
+    for (size_t k = 0; k < 2; ++k) {
+      const AblationLength &x = once.runs[0].ablations[k].lengths[i],
+                           &y = thrice.runs[0].ablations[k].lengths[i];
+      EXPECT_EQ(3 * x.copied_written_total, y.copied_written_total);
+      EXPECT_EQ(3 * x.engine_kv_bytes_total, y.engine_kv_bytes_total);
+      EXPECT_EQ(x.logits, y.logits);
+    }
+  }
+  plan.rounds = 5;
+  EXPECT_THROW(measure(checkpoint, plan), Error);
 }
 
 // Keys change a little once the plain model has been loaded: what the expanded one computes must not pass.
