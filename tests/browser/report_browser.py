@@ -169,13 +169,17 @@ class ReportPage(unittest.TestCase):
         page.press("ArrowUp", times=len(layers))
         page.press("ArrowDown", times=sliding)
         self.assertIn("out of the window", page.value(readout))
-        page.value("document.querySelector('#map canvas').scrollIntoView({block: 'center', behavior: 'instant'})")
-        x, y, width, height = page.value(
-            "(r => [r.x, r.y, r.width, r.height])(document.querySelector('#map canvas').getBoundingClientRect())"
-        )
         middle = (last + 1) // 2
-        page.move_mouse(x + width * (middle + 0.5) / (last + 1), y + height - 2)
-        page.wait(f"{readout}.startsWith('Layer {layers[-1]['layer']}, position {middle}')")
+        expected = f"Layer {layers[-1]['layer']}, position {middle}"
+        for _ in range(100):  # the page scrolls smoothly: the map may still be on its way
+            page.value("document.querySelector('#map canvas').scrollIntoView({block: 'center', behavior: 'instant'})")
+            box = "(r => [r.x, r.y, r.width, r.height])(document.querySelector('#map canvas').getBoundingClientRect())"
+            x, y, width, height = page.value(box)
+            page.move_mouse(x + width * (middle + 0.5) / (last + 1), y + height - 2)
+            if page.value(readout).startswith(expected):
+                break
+            time.sleep(0.05)
+        self.assertIn(expected, page.value(readout))
         self.assert_quiet(page, self.full)
 
     def test_the_difference_map_and_the_gaps_say_what_the_json_says(self):
