@@ -270,4 +270,5 @@ def make(shape, prompt, n, seed=1, chunk=256, recompute=True, hostile=""):
     data["roofline"] = {**frame("roofline"), **made_roofline(rng, read)}
     data["offload"] = {**frame("offload"), **made_offload(per_token, prompt)}
     data["plan"] = {**frame("plan"), **made_plan(shape, stored, read)}
+    data["checks"] = [{"part": "trace", "name": "cache length", "passed": True, "detail": f"{prompt} + {n} = {length}"}]
     return data

@@ -169,13 +169,17 @@ class ReportPage(unittest.TestCase):
         page.press("ArrowUp", times=len(layers))
         page.press("ArrowDown", times=sliding)
         self.assertIn("out of the window", page.value(readout))
-        page.value("document.querySelector('#map canvas').scrollIntoView({block: 'center', behavior: 'instant'})")
-        x, y, width, height = page.value(
-            "(r => [r.x, r.y, r.width, r.height])(document.querySelector('#map canvas').getBoundingClientRect())"
-        )
         middle = (last + 1) // 2
-        page.move_mouse(x + width * (middle + 0.5) / (last + 1), y + height - 2)
-        page.wait(f"{readout}.startsWith('Layer {layers[-1]['layer']}, position {middle}')")
+        expected = f"Layer {layers[-1]['layer']}, position {middle}"
+        for _ in range(100):  # the page scrolls smoothly: the map may still be on its way
+            page.value("document.querySelector('#map canvas').scrollIntoView({block: 'center', behavior: 'instant'})")
+            box = "(r => [r.x, r.y, r.width, r.height])(document.querySelector('#map canvas').getBoundingClientRect())"
+            x, y, width, height = page.value(box)
+            page.move_mouse(x + width * (middle + 0.5) / (last + 1), y + height - 2)
+            if page.value(readout).startswith(expected):
+                break
+            time.sleep(0.05)
+        self.assertIn(expected, page.value(readout))
         self.assert_quiet(page, self.full)
 
     def test_the_difference_map_and_the_gaps_say_what_the_json_says(self):
@@ -258,6 +262,16 @@ class ReportPage(unittest.TestCase):
         self.assertEqual([row[1] for row in shown], [grouped(round(line["kv_bytes_per_step"])) for line in lengths])
         pages = tables["Pages at the end of the run"]
         self.assertEqual([row[-1] for row in pages], [p["xxh3"] for p in self.data["trace"]["pages"]])
+
+    def test_the_checks_are_those_of_the_json(self):
+        page = self.open(self.full)
+        checks = self.data["checks"]
+        self.assertGreater(len(checks), 20)
+        page.value("document.querySelector('#repro details').open = true")
+        page.wait("document.querySelectorAll('#repro tbody tr').length > 0")
+        rows = page.value("[...document.querySelectorAll('#repro tbody tr')].map((r) => r.cells[1].textContent)")
+        self.assertEqual(rows, ["passed" if check["passed"] else "failed" for check in checks])
+        self.assertIn(f"{len(checks)} passed", page.value("document.querySelector('#top .facts').textContent"))
 
     def test_a_hostile_prompt_is_text(self):
         page = self.open(self.full)

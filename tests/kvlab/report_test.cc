@@ -144,6 +144,10 @@ TEST(Report, ChecksAreThoseOfAllParts) {
   EXPECT_EQ(checks[1].name, "pages equal, ram");
   EXPECT_TRUE(checks[1].passed);
   EXPECT_FALSE(checks[2].passed);  // a mutation was missed
+  const json::object data = report();
+  ASSERT_EQ(data.at("checks").as_array().size(), 3U);  // the page shows these
+  EXPECT_EQ(data.at("checks").at(2).at("name").as_string(), "damage is seen");
+  EXPECT_FALSE(data.at("checks").at(2).at("passed").as_bool());
   EXPECT_NE(report_markdown(report()).find("**1 of 3 checks failed:**"), std::string::npos);
 }
 

@@ -95,6 +95,11 @@ json::object report_json(ReportParts parts, const Repro& repro, bool timings) {
   if (!timings) {
     for (auto& [name, part] : report) remove_timings(part);
   }
+  json::array checks;
+  for (const ReportCheck& check : report_checks(report))
+    checks.push_back(json::object{
+        {"part", check.part}, {"name", check.name}, {"passed", check.passed}, {"detail", check.detail}});
+  report["checks"] = std::move(checks);
   return report;
 }
 

@@ -20,9 +20,9 @@ struct ReportParts {
   std::optional<boost::json::object> bytes, plan, recompute, roofline, offload;
 };
 
-// {"schema": "lapidary.kv.report", ..., "trace": {...}, "bytes": {...}, ...}. With `timings` off all that was
-// measured in seconds goes, and the roofline, which is nothing else, with it: two runs then make the same
-// bytes.
+// {"schema": "lapidary.kv.report", ..., "trace": {...}, "bytes": {...}, ..., "checks": [...]}; the checks are
+// those of all parts. With `timings` off all that was measured in seconds goes, and with it the roofline,
+// which is nothing else: two runs then make the same bytes.
 boost::json::object report_json(ReportParts parts, const Repro& repro, bool timings);
 
 struct ReportCheck {

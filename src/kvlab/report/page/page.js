@@ -9,24 +9,7 @@ const parts = {
 };
 const repro = data.repro;
 
-function allChecks() {
-  const found = [];
-  const add = (part, list) => {
-    for (const c of list || [])
-      found.push({...c, name: `${parts[part]}: ${c.name}${c.way ? `, ${c.way}` : ""}`});
-  };
-  for (const part of ["trace", "bytes", "offload", "roofline"]) if (data[part]) add(part, data[part].checks);
-  if (data.recompute) {
-    for (const run of data.recompute.runs.filter((r) => r.promised_exact)) {
-      found.push({
-        name: `${parts.recompute}: ${run.name} has the same bits`,
-        passed: run.recomputations.every((again) => again.kv.equal === again.kv.elements),
-        detail: run.verdict,
-      });
-    }
-  }
-  return found;
-}
+const allChecks = () => data.checks.map((c) => ({...c, name: `${parts[c.part]}: ${c.name}`}));
 
 function head() {
   const checks = allChecks(),
