@@ -21,6 +21,16 @@ double now_seconds() {
 }
 
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+  add_step_flags(command, flags);
+  add_mode_flags(command, flags);
+}
+
+void add_exact_engine_flags(CLI::App& command, EngineFlags& flags) {
+  add_step_flags(command, flags);
+  add_number_flags(command, flags);
+}
+
+void add_step_flags(CLI::App& command, EngineFlags& flags) {
   const auto group = "Engine";
   command
       .add_option("--threads", flags.threads, "Threads (default: physical cores that this process may use)")
@@ -37,7 +47,6 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
                   "Positions of a sequence (default: what the model was made for)")
       ->check(at_least(1))
       ->group(group);
-  add_mode_flags(command, flags);
 }
 
 void add_mode_flags(CLI::App& command, EngineFlags& flags) {

@@ -28,8 +28,12 @@ struct EngineFlags {
   int64_t sequences = 1;        // no flag: how many the command keeps at once
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
-void add_mode_flags(CLI::App& command, EngineFlags& flags);    // of these, what changes the numbers
-void add_number_flags(CLI::App& command, EngineFlags& flags);  // the same without --mode
+// For commands that hold one run to another by its bits: without --mode, which leaves it at exact.
+void add_exact_engine_flags(CLI::App& command, EngineFlags& flags);
+// What these are made of: threads, chunk and context; what changes the numbers; the same without --mode.
+void add_step_flags(CLI::App& command, EngineFlags& flags);
+void add_mode_flags(CLI::App& command, EngineFlags& flags);
+void add_number_flags(CLI::App& command, EngineFlags& flags);
 
 // Positions of one sequence: --context, or what the model was made for. Error(usage) when the flag asks for
 // more than that.

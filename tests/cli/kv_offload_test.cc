@@ -279,5 +279,11 @@ TEST(DiskTier, HoldsWhatItGotAndSaysWhatIsInMemory) {
   EXPECT_TRUE(throws_error([&] { gone.load(); }, ErrorCode::not_found, path.string()));
 }
 
+TEST(KvExactOnly, OffloadAndPrefixHaveNoFastMode) {
+  const Program program;
+  for (const char* command : {"offload", "prefix"})
+    expect_refusal(program.run({"kv", command, "model", "--mode", "fast"}), 2, "unknown flag \"--mode\"");
+}
+
 }  // namespace
 }  // namespace lapidary::test

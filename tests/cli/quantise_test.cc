@@ -65,6 +65,24 @@ TEST(Quantise, RunsScoresAndPacksAsTheConvertedModel) {
   EXPECT_NE(score({"score", model}), wanted);
 }
 
+TEST(Quantise, TheLabLooksAtTheQuantisedModel) {
+  const Program program;
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"kv", "trace", folder("llama-tiny"), "--ids", "1,5,9", "-n", "2"},
+        {"kv", "bytes", folder("llama-tiny"), "--length", "8"},
+        {"kv", "recompute", folder("llama-tiny"), "--ids", "1,5,9", "-n", "2", "--mode", "exact",
+         "--no-reference"},
+        {"kv", "offload", folder("llama-tiny"), "--length", "8", "--no-curve", "--no-mutations"}}) {
+    for (const bool quantised : {false, true}) {
+      std::vector<std::string> arguments = command;
+      arguments.emplace_back("--json");
+      if (quantised) arguments.insert(arguments.end(), {"--quantise", "Q4_0"});
+      const std::string repro = boost::json::serialize(program.json(arguments));
+      EXPECT_EQ(repro.find("exact, a16") != std::string::npos, quantised) << command[1];
+    }
+  }
+}
+
 TEST(Quantise, RefusalsNameTheReason) {
   const Program program;
   const std::string gguf = data_path("gguf/models/llama-tiny-Q8_0.gguf").string();

@@ -56,8 +56,8 @@ struct Opened {
 };
 
 Opened open(const BytesFlags& flags) {
-  if (!flags.prompt) return {open_model(flags.model), {}};
-  TextModel model = open_text_model(flags.model);
+  if (!flags.prompt) return {open_model(flags.model, flags.engine), {}};
+  TextModel model = open_text_model(flags.model, flags.engine);
   std::vector<int32_t> prompt = model.tokenizer.prompt_ids(*flags.prompt);
   ensure(!prompt.empty(), ErrorCode::usage, "PROMPT: expected some text, got none");
   return {std::move(model.checkpoint), std::move(prompt)};

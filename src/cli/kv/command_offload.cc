@@ -176,7 +176,7 @@ kvlab::Bytes state_bytes(const MappedFile& file, const kvlab::OffloadEngine& eng
 
 int check_state(const OffloadFlags& flags) {
   const MappedFile file{std::filesystem::path(flags.state)};
-  const Checkpoint checkpoint = open_model(flags.model);
+  const Checkpoint checkpoint = open_model(flags.model, flags.engine);
   Loaded loaded = load_for(checkpoint, flags.engine);
   kvlab::StateFileReport report;
   WorkLine line;
@@ -200,7 +200,7 @@ int check_state(const OffloadFlags& flags) {
 int offload(const OffloadFlags& flags) {
   ensure(!flags.claim || !flags.no_curve, ErrorCode::usage, "--claim needs the curve: leave out --no-curve");
   ensure(!flags.csv || !flags.no_curve, ErrorCode::usage, "--csv is the curve: leave out --no-curve");
-  const Checkpoint checkpoint = open_model(flags.model);
+  const Checkpoint checkpoint = open_model(flags.model, flags.engine);
   const kvlab::OffloadPlan plan{prompt_of(flags, checkpoint), flags.suffix, flags.repeats};
   const kvlab::CurvePlan curve{curve_of(flags, checkpoint), flags.suffix, flags.repeats, flags.seed};
   ensure(!flags.claim || !curve.lengths.empty(), ErrorCode::usage,
@@ -292,7 +292,7 @@ void add_kv_offload_command(CLI::App& kv, Action& action) {
   for (const char* other : {"--tier", "--dir", "--level", "--curve", "--no-curve", "--no-mutations",
                             "--suffix", "--repeats", "--seed", "--claim", "--layers"})
     state->excludes(command->get_option(other));
-  add_engine_flags(*command, flags->engine);
+  add_exact_engine_flags(*command, flags->engine);
   command->callback([flags, &action] {
     action = [flags] {
       try {

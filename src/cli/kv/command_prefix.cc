@@ -131,7 +131,7 @@ Hash128 hash_of(const Checkpoint& checkpoint) {
 }
 
 int prefix(PrefixFlags flags) {
-  const KvModel model = open_kv_model(flags.model);
+  const KvModel model = open_kv_model(flags.model, flags.engine);
   const std::vector<std::vector<int32_t>> prompts = read_prompts(model, flags);
   std::optional<MappedFile> file;
   std::optional<kvlab::PrefixState> state;
@@ -195,7 +195,7 @@ void add_kv_prefix_command(CLI::App& kv, Action& action) {
   command->add_flag("--no-check", flags->no_check, "Don't run each prompt once more from nothing");
   CLI::Option* as_json = command->add_flag("--json", flags->json, "One JSON object with everything");
   command->add_flag("--csv", flags->csv, "One line of CSV for each prompt")->excludes(as_json);
-  add_engine_flags(*command, flags->engine);
+  add_exact_engine_flags(*command, flags->engine);
   command->callback([flags, &action] { action = [flags] { return prefix(*flags); }; });
 }
 

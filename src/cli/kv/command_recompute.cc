@@ -76,7 +76,7 @@ std::vector<int64_t> chunk_sizes(const std::vector<std::string>& names) {
 class RecomputeCommand {
  public:
   explicit RecomputeCommand(const RecomputeFlags& flags)
-      : flags_(flags), checkpoint_(open_model(flags.model)) {
+      : flags_(flags), checkpoint_(open_model(flags.model, flags.engine)) {
     if (has_tokenizer(checkpoint_.text)) tokenizer_ = make_tokenizer(checkpoint_.text);
     plan_ = {prompt_tokens(), flags.decode_calls, chunk_sizes(flags.chunks), flags.threads, flags.batches};
     kvlab::check_plan(checkpoint_.spec, plan_);

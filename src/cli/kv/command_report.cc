@@ -204,9 +204,7 @@ void add_kv_report_command(CLI::App& kv, Action& action) {
                            ->group(parts);
   for (CLI::Option* timed : {lengths, steps, probe}) timed->excludes(no_roofline)->excludes(no_timings);
   curve->excludes(no_timings);
-  add_engine_flags(*command, flags->engine);
-  // The run is exact, which the round trip is held to; what fast does is a part of its own.
-  command->remove_option(command->get_option("--mode"));
+  add_exact_engine_flags(*command, flags->engine);  // what fast does is a part of its own
   command->callback([flags, &action] { action = [flags] { return report(*flags); }; });
 }
 

@@ -69,7 +69,7 @@ void settle_lengths(kvlab::RooflinePlan& plan, const ModelSpec& spec, std::vecto
 }
 
 int roofline(const RooflineFlags& flags) {
-  const Checkpoint checkpoint = open_model(flags.model);
+  const Checkpoint checkpoint = open_model(flags.model, flags.engine);
   ensure(checkpoint.tensors != nullptr, ErrorCode::usage, "{} holds no weights", checkpoint.path.string());
   if (flags.plan.expand_gqa) refuse_packed(checkpoint, "--expand-gqa");
   kvlab::RooflinePlan plan = flags.plan;

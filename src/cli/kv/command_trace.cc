@@ -39,7 +39,7 @@ struct TraceFlags {
 };
 
 int trace(const TraceFlags& flags) {
-  const KvModel model = open_kv_model(flags.model);
+  const KvModel model = open_kv_model(flags.model, flags.engine);
   kvlab::TraceOptions options;
   options.prompt = prompt_tokens(model, flags.prompt);
   options.decode_calls = flags.decode_calls;

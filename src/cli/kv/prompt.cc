@@ -6,14 +6,13 @@
 #include "base/error.h"
 #include "cli/conversation.h"
 #include "cli/input.h"
-#include "cli/load.h"
 #include "cli/text_assets.h"
 #include "text/utf8.h"
 
 namespace lapidary {
 
-KvModel open_kv_model(const std::string& model) {
-  KvModel opened{open_model(model), {}};
+KvModel open_kv_model(const std::string& model, const EngineFlags& flags) {
+  KvModel opened{open_model(model, flags), {}};
   const TextAssets& text = opened.checkpoint.text;
   if (has_tokenizer(text) && (text.gguf == nullptr || has_gguf_vocabulary(*text.gguf)))
     opened.tokenizer = make_tokenizer(text);

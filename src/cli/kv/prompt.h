@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/load.h"
 #include "formats/checkpoint.h"
 #include "text/tokenizer.h"
 
@@ -15,7 +16,7 @@ struct KvModel {
   Checkpoint checkpoint;
   std::optional<Tokenizer> tokenizer;  // absent: token ids only
 };
-KvModel open_kv_model(const std::string& model);
+KvModel open_kv_model(const std::string& model, const EngineFlags& flags);
 
 // A token as valid UTF-8, special ones spelled out; empty for ids that no tokenizer knows.
 std::string piece_text(const KvModel& model, int32_t id);

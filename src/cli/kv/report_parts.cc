@@ -45,7 +45,8 @@ void WorkLine::operator()(std::string_view what, int64_t done, int64_t total) {
   progress_->show(done, total, false);
 }
 
-ReportRun::ReportRun(const ReportFlags& flags) : flags_(flags), model_(open_kv_model(flags.model)) {
+ReportRun::ReportRun(const ReportFlags& flags)
+    : flags_(flags), model_(open_kv_model(flags.model, flags.engine)) {
   const Checkpoint& checkpoint = model_.checkpoint;
   ensure(checkpoint.tensors != nullptr, ErrorCode::usage, "{} holds no weights", checkpoint.path.string());
   prompt_ = prompt_tokens(model_, flags.prompt);
