@@ -58,7 +58,7 @@ struct Traced {
 
 std::string failures(const Trace& trace) {
   std::string text;
-  for (const kvlab::TraceCheck& check : trace.checks)
+  for (const kvlab::Check& check : trace.checks)
     if (!check.passed) text += check.name + ": " + check.detail + "\n";
   return text;
 }
@@ -246,7 +246,7 @@ TEST(TraceChecks, FailWhenTheyMust) {
     lie(trace);
     kvlab::check_trace(trace);
     bool failed = false;
-    for (const kvlab::TraceCheck& check : trace.checks)
+    for (const kvlab::Check& check : trace.checks)
       failed = failed || (check.name == name && !check.passed);
     EXPECT_TRUE(failed) << name;
     EXPECT_FALSE(trace.passed());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/kv/checks_text.h"
 #include "cli/numbers.h"
 #include "cli/table.h"
 #include "kernels/kv_layout.h"
@@ -166,8 +167,7 @@ std::string prefix_text(const PrefixReport& report, const std::string& model, co
   }
   if (report.options.check) {
     out += "\nChecks:\n";
-    for (const kvlab::PrefixCheck& c : report.checks)
-      out += fmt::format("  {}  {}: {}\n", c.passed ? "ok" : style.red("FAILED"), c.name, c.detail);
+    out += checks_text(report.checks, style);
   } else {
     out += "\nNot checked against fresh runs (--no-check).\n";
   }

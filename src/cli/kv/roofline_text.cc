@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/kv/checks_text.h"
 #include "cli/numbers.h"
 #include "cli/table.h"
 
@@ -254,11 +255,7 @@ std::string roofline_text(const RooflineReport& report, const kvlab::Repro& repr
     out += fmt::format("  left out: {}: {}\n", grouped(l.length), l.why);
   out += "\n" + memory_text(report, style);
   for (const RooflineRun& run : report.runs) out += run_text(report, run, style);
-  out += "\n";
-  for (const kvlab::Check& check : report.checks)
-    out +=
-        fmt::format("  {}  {} ({})\n", check.passed ? "ok" : style.red("FAILED"), check.name, check.detail);
-  return out;
+  return out + "\n" + checks_text(report.checks, style);
 }
 
 std::string roofline_csv(const RooflineReport& report) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/quote.h"
 #include "cli/inspect.h"
+#include "cli/kv/checks_text.h"
 #include "cli/numbers.h"
 #include "cli/table.h"
 
@@ -329,13 +330,6 @@ std::string cache_table(const Trace& trace, const Style& style) {
   return table.text(style);
 }
 
-std::string checks_text(const Trace& trace, const Style& style) {
-  std::string out;
-  for (const kvlab::TraceCheck& check : trace.checks)
-    out += fmt::format("  {}  {}: {}\n", check.passed ? "ok" : style.red("FAILED"), check.name, check.detail);
-  return out;
-}
-
 }  // namespace
 
 std::vector<int64_t> parse_layers(const std::string& list, int64_t n_layers) {
@@ -388,7 +382,7 @@ std::string trace_text(const Trace& trace, const TraceView& view, const Style& s
   out += calls_table(trace, style) + "\n" + accounting_text(trace);
   if (!view.text.empty()) out += fmt::format("Text: {}\n", lapidary::quoted(view.text, 4000));
   out += "\nThe cache at the end:\n" + cache_table(trace, style);
-  out += fmt::format("\nChecks:\n{}", checks_text(trace, style));
+  out += fmt::format("\nChecks:\n{}", checks_text(trace.checks, style));
   return out;
 }
 

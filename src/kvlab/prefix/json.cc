@@ -109,18 +109,16 @@ boost::json::object prefix_json(const PrefixReport& report, const Repro& repro) 
   out["position_bytes"] = report.bytes_per_position;
   out["checked"] = report.options.check;
   out["state"] = state_json(report.state);
-  json::array prompts, evictions, checks;
+  json::array prompts, evictions;
   for (const PrefixPrompt& p : report.prompts) prompts.push_back(prompt_json(report, p));
   for (const PrefixEviction& e : report.evictions) evictions.push_back(eviction_json(e));
-  for (const PrefixCheck& c : report.checks)
-    checks.push_back(json::object{{"name", c.name}, {"passed", c.passed}, {"detail", c.detail}});
   out["prompts"] = std::move(prompts);
   out["evictions"] = std::move(evictions);
   out["histograms"] = json::object{{"age_prompts", histogram_json(report.evictions, &PrefixEviction::age)},
                                    {"idle_prompts", histogram_json(report.evictions, &PrefixEviction::idle)},
                                    {"reuses", histogram_json(report.evictions, &PrefixEviction::reuses)}};
   out["totals"] = totals_json(report);
-  out["checks"] = std::move(checks);
+  out["checks"] = checks_json(report.checks);
   return out;
 }
 

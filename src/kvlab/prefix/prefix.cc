@@ -331,7 +331,7 @@ PrefixTotals PrefixReport::totals() const {
 }
 
 bool PrefixReport::passed() const {
-  return std::all_of(checks.begin(), checks.end(), [](const PrefixCheck& c) { return c.passed; });
+  return all_passed(checks);
 }
 
 std::vector<HistogramBar> doubling_histogram(const std::vector<int64_t>& values) {

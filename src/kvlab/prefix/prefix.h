@@ -14,6 +14,7 @@
 #include "base/function_ref.h"
 #include "base/hash.h"
 #include "engine/engine.h"
+#include "kvlab/check.h"
 #include "kvlab/report_frame.h"
 #include "kvlab/token.h"
 
@@ -111,12 +112,6 @@ struct PrefixTotals {
   }
 };
 
-struct PrefixCheck {
-  std::string name;
-  bool passed = false;
-  std::string detail;
-};
-
 struct PrefixReport {
   PrefixOptions options;
   KvTypes kv_dtype;
@@ -124,7 +119,7 @@ struct PrefixReport {
   std::optional<PrefixStateReport> state;
   std::vector<PrefixPrompt> prompts;
   std::vector<PrefixEviction> evictions;
-  std::vector<PrefixCheck> checks;  // empty when not checked
+  std::vector<Check> checks;  // empty when not checked
   PrefixTotals totals() const;
   bool passed() const;
 };

@@ -162,12 +162,10 @@ json::object run_json(const RooflineRun& run) {
 }  // namespace
 
 json::object roofline_json(const RooflineReport& report, const Repro& repro) {
-  json::array left_out, runs, checks;
+  json::array left_out, runs;
   for (const LeftOut& l : report.left_out)
     left_out.push_back(json::object{{"length", l.length}, {"why", l.why}});
   for (const RooflineRun& run : report.runs) runs.push_back(run_json(run));
-  for (const Check& c : report.checks)
-    checks.push_back(json::object{{"name", c.name}, {"passed", c.passed}, {"detail", c.detail}});
   const LengthResult& longest = report.runs.front().lengths.back();
   json::object out = framed("lapidary.kv.roofline", repro);
   out["model"] = {{"layers", report.n_layers},
@@ -187,7 +185,7 @@ json::object roofline_json(const RooflineReport& report, const Repro& repro) {
                  {"seed", report.plan.seed}};
   out["machine"] = machine_json(report.bandwidth);
   out["runs"] = std::move(runs);
-  out["checks"] = std::move(checks);
+  out["checks"] = checks_json(report.checks);
   out["passed"] = report.passed();
   return out;
 }

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "kvlab/roofline/ablations.h"
+#include "kvlab/sequence.h"
 #include "spec/footprint.h"
 
 namespace lapidary::kvlab {
@@ -89,18 +90,6 @@ int64_t sum(const std::vector<int64_t>& values) {
   return total;
 }
 
-class ForkedSequence {
- public:
-  ForkedSequence(Engine& engine, int32_t of) : engine_(engine), id_(engine.fork(of)) {}
-  ~ForkedSequence() { engine_.close(id_); }
-  ForkedSequence(const ForkedSequence&) = delete;
-  int32_t id() const { return id_; }
-
- private:
-  Engine& engine_;
-  int32_t id_;
-};
-
 // Filled caches of a model, so that it is prefilled once whatever the number of threads: the same bits.
 using Snapshots = std::map<int64_t, std::vector<std::byte>>;
 
@@ -124,7 +113,7 @@ class LengthSweep {
   void fill_all() {
     for (const int64_t length : plan_.lengths) {
       fill(length);
-      filled_.push_back(std::make_unique<ForkedSequence>(*engine_, growing_));
+      filled_.push_back(std::make_unique<OpenSequence>(*engine_, growing_));
     }
   }
   int32_t filled(size_t length) const { return filled_[length]->id(); }
@@ -157,7 +146,7 @@ class LengthSweep {
   Steps steps(size_t length, int64_t n, std::string_view what, CopyingProbe* copying = nullptr,
               PartsProbe* parts = nullptr, std::vector<double>* attention = nullptr,
               std::vector<double>* head = nullptr) {
-    const ForkedSequence fork(*engine_, filled(length));
+    const OpenSequence fork(*engine_, filled(length));
     const int32_t sequence = fork.id();
     Steps out;
     Traffic before = engine_->traffic();
@@ -213,7 +202,7 @@ class LengthSweep {
   OnRooflineWork on_work_;
   std::unique_ptr<Engine> engine_;
   int32_t growing_ = 0;
-  std::vector<std::unique_ptr<ForkedSequence>> filled_;  // [lengths]; gone before the engine
+  std::vector<std::unique_ptr<OpenSequence>> filled_;  // [lengths]; gone before the engine
   std::vector<float> logits_;
 };
 
@@ -257,11 +246,13 @@ class Measurement {
       run_threads(run, report);
       report.runs.push_back(std::move(run));
     }
+    const auto check = [](const char* name, const std::string& failure, std::string counted) {
+      return Check{name, failure.empty(), failure.empty() ? std::move(counted) : failure};
+    };
     report.checks = {
-        {"counters equal the formula", fmt::format("{} counts of a layer and a length", counts_), true},
-        {"logits equal", fmt::format("{} runs of steps against the plain one", compared_), true}};
-    if (!bad_count_.empty()) report.checks[0] = {report.checks[0].name, bad_count_, false};
-    if (!bad_logits_.empty()) report.checks[1] = {report.checks[1].name, bad_logits_, false};
+        check("counters equal the formula", bad_count_,
+              fmt::format("{} counts of a layer and a length", counts_)),
+        check("logits equal", bad_logits_, fmt::format("{} runs of steps against the plain one", compared_))};
   }
 
  private:
@@ -397,7 +388,7 @@ class Measurement {
 }  // namespace
 
 bool RooflineReport::passed() const {
-  return std::all_of(checks.begin(), checks.end(), [](const Check& check) { return check.passed; });
+  return all_passed(checks);
 }
 
 std::vector<int64_t> possible_lengths(const std::vector<int64_t>& lengths, int64_t steps,

@@ -14,6 +14,7 @@
 #include "base/function_ref.h"
 #include "base/hash.h"
 #include "engine/engine.h"
+#include "kvlab/check.h"
 #include "kvlab/report_frame.h"
 #include "kvlab/roofline/bandwidth.h"
 #include "kvlab/roofline/fit.h"
@@ -135,11 +136,6 @@ struct RooflineRun {
 struct LeftOut {
   int64_t length = 0;
   std::string why;
-};
-
-struct Check {
-  std::string name, detail;
-  bool passed = true;
 };
 
 struct RooflineReport {

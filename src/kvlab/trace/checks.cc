@@ -20,7 +20,7 @@ class Findings {
     if (fine) return;
     if (wrong_++ == 0) first_ = fmt::format(format, std::forward<Args>(args)...);
   }
-  TraceCheck check(std::string name, std::string detail) const {
+  Check check(std::string name, std::string detail) const {
     if (wrong_ == 0 && looked_at_ > 0) return {std::move(name), true, std::move(detail)};
     if (looked_at_ == 0) return {std::move(name), false, "there was nothing to look at"};
     return {std::move(name), false,
@@ -37,7 +37,7 @@ std::string shape_text(const SeenShape& s) {
   return s.rows == 0 ? "nothing" : fmt::format("[1,{},{}]", s.rows, s.width);
 }
 
-TraceCheck check_length(const Trace& trace) {
+Check check_length(const Trace& trace) {
   Findings found;
   const auto prompt = static_cast<int64_t>(trace.prompt.size()), decoded = trace.decode_calls();
   for (const TraceCall& call : trace.calls) {
@@ -58,7 +58,7 @@ TraceCheck check_length(const Trace& trace) {
                                  decoded, trace.length(), picked));
 }
 
-TraceCheck check_written(const Trace& trace) {
+Check check_written(const Trace& trace) {
   Findings found;
   for (const TraceCall& call : trace.calls) {
     const auto fed = static_cast<int64_t>(call.fed.size());
@@ -85,7 +85,7 @@ int64_t last_owner_of(const ModelSpec& spec) {
   return last;
 }
 
-TraceCheck check_shapes(const Trace& trace) {
+Check check_shapes(const Trace& trace) {
   Findings found;
   const int64_t last_owner = last_owner_of(trace.spec);
   const auto expect = [&](const TraceCall& call, int64_t layer, const char* what, const SeenShape& seen,
@@ -114,7 +114,7 @@ TraceCheck check_shapes(const Trace& trace) {
 }
 
 // What a query sees has pages, and the kernels were given exactly that to read.
-TraceCheck check_sight(const Trace& trace) {
+Check check_sight(const Trace& trace) {
   Findings found;
   for (const TraceCall& call : trace.calls) {
     for (const TraceCallLayer& layer : call.layers) {
@@ -133,7 +133,7 @@ TraceCheck check_sight(const Trace& trace) {
                      "bytes read by single queries are whole passes over the keys that they see");
 }
 
-TraceCheck check_positions(const Trace& trace) {
+Check check_positions(const Trace& trace) {
   Findings found;
   for (const TraceCall& call : trace.calls)
     found.expect(call.stored_in_order, "call {}: positions were not stored one after the other from {} on",
@@ -141,7 +141,7 @@ TraceCheck check_positions(const Trace& trace) {
   return found.check("positions", "each call stored its tokens at the positions after the last");
 }
 
-TraceCheck check_unwatched(const Trace& trace) {
+Check check_unwatched(const Trace& trace) {
   Findings found;
   for (const TraceCall& call : trace.calls)
     found.expect(call.same_bits_unwatched, "call {}: its logits have other bits when nobody watches",

@@ -175,9 +175,7 @@ boost::json::object trace_json(const Trace& trace, const Repro& repro, std::stri
   out["pages"] = array_of(trace.pages, page_json);
   out["sight"] = array_of(trace.sight, sight_json);
   out["summary"] = summary_json(trace, text);
-  out["checks"] = array_of(trace.checks, [](const TraceCheck& check) {
-    return json::object{{"name", check.name}, {"passed", check.passed}, {"detail", check.detail}};
-  });
+  out["checks"] = checks_json(trace.checks);
   return out;
 }
 

@@ -320,7 +320,7 @@ int64_t Trace::kv_written_bytes() const {
 }
 
 bool Trace::passed() const {
-  return std::all_of(checks.begin(), checks.end(), [](const TraceCheck& check) { return check.passed; });
+  return all_passed(checks);
 }
 
 Trace run_trace(Engine& engine, const KvTypes& kv, const TraceOptions& options, const PieceOf& piece_of,

@@ -13,6 +13,7 @@
 #include "base/function_ref.h"
 #include "base/hash.h"
 #include "engine/engine.h"
+#include "kvlab/check.h"
 #include "kvlab/report_frame.h"
 #include "kvlab/token.h"
 
@@ -91,12 +92,6 @@ struct TraceSight {
 enum class TraceEnd { calls, stop_token, context };
 std::string_view trace_end_name(TraceEnd end);
 
-struct TraceCheck {
-  std::string name;
-  bool passed = false;
-  std::string detail;
-};
-
 struct Trace {
   ModelSpec spec;
   KvTypes kv_dtype;
@@ -107,7 +102,7 @@ struct Trace {
   std::vector<TracePage> pages;
   std::vector<TraceSight> sight;
   TraceEnd end = TraceEnd::calls;
-  std::vector<TraceCheck> checks;
+  std::vector<Check> checks;
 
   int64_t prefill_calls() const;
   int64_t decode_calls() const { return static_cast<int64_t>(calls.size()) - prefill_calls(); }
