@@ -75,6 +75,8 @@ class Target {
       page_.emplace(path_);
       return;
     }
+    ensure(force || type_at(path_) != fs::file_type::directory || fs::is_empty(path_), ErrorCode::usage,
+           "{} is there already and holds files; --force replaces a report", out);
     if (force && type_at(path_) == fs::file_type::directory) check_replaceable(path_);
     folder_.emplace(path_, force ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse);
   }

@@ -88,7 +88,8 @@ void add_kv_trace_command(CLI::App& kv, Action& action) {
   add_kv_prompt_flags(*command, flags->prompt);
   command
       ->add_option("-n,--decode-calls", flags->decode_calls,
-                   "Decode calls after the prefill; they pick one token more than that (default 10)")
+                   "Decode calls after the prefill; they pick one token more than that (default 10). "
+                   "Fewer where a stop token or the end of the context comes first, which is said")
       ->check(at_least(0));
   command
       ->add_option(

@@ -186,6 +186,11 @@ std::string run_text(const RecomputeReport& report, const RunResult& run, const 
   std::string out =
       fmt::format("{}  {}; K {}, V {}, logits {}\n", style.bold(run.facts.name), run.facts.numeric_mode,
                   type_of(run.facts.keys), type_of(run.facts.values), type_of(run.facts.logits));
+  if (run.facts.numeric_mode.find("a16/a8") != std::string::npos)
+    out += style.dim(
+               "  many rows take one int8 term of two: fewer bits, not only another order; "
+               "--arithmetic f32 changes the order alone") +
+           "\n";
   const RunResult& first = report.runs.front();
   if (&run != &first && run.tokens == first.tokens) {
     out += fmt::format("  picked the same tokens as {}\n\n", first.facts.name);

@@ -142,9 +142,11 @@ Plan make_plan(const ModelSpec& spec, const PlanWeights& weights, const PlanOpti
   Plan plan{.options = options, .weights = weights};
   plan.max_position = options.max_position > 0 ? options.max_position : spec.max_position;
   for (const int64_t length : options.lengths) {
-    ensure(length >= 1 && length <= plan.max_position, ErrorCode::usage,
-           "length: expected 1 to {} positions, what the model was made for, got {}", plan.max_position,
-           length);
+    ensure(
+        length >= 1 && length <= plan.max_position, ErrorCode::usage,
+        "length: expected 1 to {} positions, what the model was made for, got {} (--max-position N plans for "
+        "more)",
+        plan.max_position, length);
   }
   plan.layers = plan_layers(spec, options.types);
   plan.rates = rates_of(plan.layers);

@@ -99,9 +99,10 @@ void add_recompute(std::string& out, const json::object& recompute) {
     out += fmt::format("- {}\n", text(run, "verdict"));
     for (const json::value& again : run.at("recomputations").as_array()) {
       const json::value& kv = again.at("kv");
-      out += fmt::format("  - {}, {} threads: {} of {} elements have the same bits, at most {} ulps apart",
-                         text(again, "name"), number(again, "threads"), grouped(number(kv, "equal")),
-                         grouped(number(kv, "elements")), number(kv, "max_ulps"));
+      out +=
+          fmt::format("  - {}, {} thread{}: {} of {} elements have the same bits, at most {} ulps apart",
+                      text(again, "name"), number(again, "threads"), number(again, "threads") == 1 ? "" : "s",
+                      grouped(number(kv, "equal")), grouped(number(kv, "elements")), number(kv, "max_ulps"));
       const json::value& first = again.at("first_divergence");
       if (first.is_object()) {
         const json::value& layer = first.at("layer");
@@ -109,7 +110,8 @@ void add_recompute(std::string& out, const json::object& recompute) {
                            layer.is_null() ? "" : fmt::format(" of layer {}", number(first, "layer")),
                            number(first, "position"));
       }
-      out += fmt::format("; {} tokens flip\n", again.at("flips").as_array().size());
+      const size_t flips = again.at("flips").as_array().size();
+      out += fmt::format("; {} token{} flip{}\n", flips, flips == 1 ? "" : "s", flips == 1 ? "s" : "");
     }
   }
 }
@@ -118,7 +120,8 @@ void add_roofline(std::string& out, const json::object& roofline) {
   out += "\n## Time over bytes\n\n";
   for (const json::value& run : roofline.at("runs").as_array()) {
     for (const json::value& sentence : run.at("verdict").at("sentences").as_array())
-      out += fmt::format("- {} threads: {}\n", number(run, "threads"), std::string(sentence.as_string()));
+      out += fmt::format("- {} thread{}: {}\n", number(run, "threads"),
+                         number(run, "threads") == 1 ? "" : "s", std::string(sentence.as_string()));
   }
 }
 
