@@ -87,7 +87,8 @@ def build_text(programs):
     options = dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read_text(encoding="utf-8"), re.MULTILINE))
     version = subprocess.run([options["CMAKE_CXX_COMPILER"], "--version"], capture_output=True, text=True, check=True).stdout
     native = options.get("GGML_NATIVE") == "ON"
-    return f"built by {version.splitlines()[0]} {'for this CPU' if native else 'for this CPU, without AMX'}"
+    used = ", ".join(name for names in FEATURES for name in names if options.get(f"GGML_{name}") == "ON")
+    return f"built by {version.splitlines()[0]} {'for this CPU' if native else f'with {used}'}"
 
 
 class LlamaCpp:

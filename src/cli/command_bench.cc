@@ -63,22 +63,6 @@ bool mostly_quantised(const Checkpoint& checkpoint) {
   return 2 * quantised > all;
 }
 
-// One line of progress that says what is being done.
-class WorkLine {
- public:
-  void show(std::string_view what, int64_t done, int64_t total) {
-    if (!progress_ || what != what_) {
-      what_ = what;
-      progress_.emplace(what_);
-    }
-    progress_->show(done, total, false);
-  }
-
- private:
-  std::string what_;
-  std::optional<Progress> progress_;
-};
-
 RowsCost cost_of(const BenchTest& test, const ModelSpec& spec, const KvTypes& kv) {
   const RowsCost cost = cost_of_rows(spec, test.depth, test.tokens, test.kind == BenchKind::decode, kv);
   const auto batch = static_cast<double>(test.batch);
@@ -93,7 +77,7 @@ void bench_threads(BenchReport& report, const BenchFlags& flags, const Checkpoin
   WorkLine line;
   std::vector<BenchRow> rows =
       run_bench(*engine, flags.plan,
-                [&](std::string_view what, int64_t done, int64_t total) { line.show(what, done, total); });
+                [&](std::string_view what, int64_t done, int64_t total) { line(what, done, total); });
   const KvTypes kv = engine_options(checkpoint, engine_flags).kv_dtype;
   for (BenchRow& row : rows) {
     report.costs.push_back(cost_of(row.test, checkpoint.spec, kv));
@@ -112,7 +96,7 @@ void probe_machine(BenchReport& report, int64_t megabytes, const std::vector<int
   const kernels::Isa isa = kernels::kernels().isa;
   WorkLine line;
   for (size_t i = 0; i < thread_counts.size(); ++i) {
-    line.show("probing the machine", static_cast<int64_t>(i), static_cast<int64_t>(thread_counts.size()));
+    line("probing the machine", static_cast<int64_t>(i), static_cast<int64_t>(thread_counts.size()));
     Team team(thread_counts[i]);
     MachineMeasure measure;
     measure.threads = thread_counts[i];

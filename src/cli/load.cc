@@ -13,6 +13,7 @@
 #include "engine/plain_weights.h"
 #include "formats/artifact.h"
 #include "formats/quantised_tensors.h"
+#include "spec/model_hash.h"
 
 namespace lapidary {
 
@@ -135,6 +136,12 @@ TextModel open_text_model(const std::string& model, const EngineFlags& flags) {
   Tokenizer tokenizer = make_tokenizer(checkpoint.text);
   const LoadTimes times{opened - start, now_seconds() - opened, 0, 0};
   return {std::move(checkpoint), std::move(tokenizer), times};
+}
+
+Hash128 hash_of_model(const Checkpoint& checkpoint) {
+  if (checkpoint.artifact != nullptr) return checkpoint.artifact->facts.model_hash;
+  ensure(checkpoint.tensors != nullptr, ErrorCode::usage, "{} holds no weights", checkpoint.path.string());
+  return model_hash(checkpoint.spec, *checkpoint.tensors);
 }
 
 EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& flags) {

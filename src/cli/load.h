@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/hash.h"
 #include "engine/engine.h"
 #include "formats/checkpoint.h"
 #include "text/tokenizer.h"
@@ -61,6 +62,9 @@ struct TextModel {
   LoadTimes times;
 };
 TextModel open_text_model(const std::string& model, const EngineFlags& flags = {});
+
+// model_hash(), which a packed model states of what it was packed from. Error(usage) without weights.
+Hash128 hash_of_model(const Checkpoint& checkpoint);
 
 EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& flags);
 

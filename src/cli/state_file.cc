@@ -4,9 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "formats/artifact.h"
 #include "spec/json_fields.h"
-#include "spec/model_hash.h"
 
 namespace lapidary {
 namespace {
@@ -14,9 +12,7 @@ namespace {
 namespace json = boost::json;
 
 const Hash128& hash_of(Runner& runner) {
-  const Checkpoint& checkpoint = runner.model.checkpoint;
-  if (checkpoint.artifact != nullptr) return checkpoint.artifact->facts.model_hash;
-  if (!runner.model_hash) runner.model_hash = model_hash(checkpoint.spec, *checkpoint.tensors);
+  if (!runner.model_hash) runner.model_hash = hash_of_model(runner.model.checkpoint);
   return *runner.model_hash;
 }
 

@@ -101,6 +101,15 @@ void Progress::clear() {
   drawn_ = false;
 }
 
+void WorkLine::operator()(std::string_view what, int64_t done, int64_t total) {
+  if (!progress_ || what != what_) {
+    what_ = what;
+    progress_.reset();  // the old line goes before the new one comes
+    progress_.emplace(what_);
+  }
+  progress_->show(done, total, false);
+}
+
 InterruptScope::InterruptScope(bool second_ends) {
   interrupt_requested = 0;
   second_interrupt_ends = second_ends ? 1 : 0;

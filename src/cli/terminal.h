@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -46,6 +47,17 @@ class Progress {
   bool active_;
   bool drawn_ = false;
   std::chrono::steady_clock::time_point start_, last_;
+};
+
+// The progress of work that is of several kinds, one after the other: a new line for each.
+class WorkLine {
+ public:
+  void operator()(std::string_view what, int64_t done, int64_t total);
+  void clear() { progress_.reset(); }
+
+ private:
+  std::string what_;
+  std::optional<Progress> progress_;
 };
 
 // While it lives, Ctrl-C sets a mark that the work looks at between steps. A second Ctrl-C ends the program

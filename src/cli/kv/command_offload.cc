@@ -17,10 +17,8 @@
 #include "cli/terminal.h"
 #include "cli/text_assets.h"
 #include "cli/verify_prompts.h"
-#include "formats/artifact.h"
 #include "formats/mapped_file.h"
 #include "kvlab/offload/offload.h"
-#include "spec/model_hash.h"
 
 namespace lapidary {
 namespace {
@@ -66,10 +64,18 @@ struct OffloadFlags {
 
 struct Interrupted {};
 
-Hash128 hash_of_model(const Checkpoint& checkpoint) {
-  if (checkpoint.artifact != nullptr) return checkpoint.artifact->facts.model_hash;
-  return model_hash(checkpoint.spec, *checkpoint.tensors);
-}
+// Where Ctrl-C is looked for.
+class InterruptibleLine {
+ public:
+  void operator()(std::string_view what, int64_t done, int64_t total) {
+    if (InterruptScope::requested()) throw Interrupted{};
+    line_(what, done, total);
+  }
+  void clear() { line_.clear(); }
+
+ private:
+  WorkLine line_;
+};
 
 std::vector<int32_t> prompt_of(const OffloadFlags& flags, const Checkpoint& checkpoint) {
   if (flags.prompt) return make_tokenizer(checkpoint.text).prompt_ids(*flags.prompt);
@@ -122,25 +128,6 @@ class Tiers {
   std::vector<kvlab::Tier*> all_;
 };
 
-// One line of progress that says what is being done; where Ctrl-C is looked for.
-class WorkLine {
- public:
-  void operator()(std::string_view what, int64_t done, int64_t total) {
-    if (InterruptScope::requested()) throw Interrupted{};
-    if (!progress_ || what != what_) {
-      what_ = what;
-      progress_.reset();
-      progress_.emplace(what_);
-    }
-    progress_->show(done, total, false);
-  }
-  void clear() { progress_.reset(); }
-
- private:
-  std::string what_;
-  std::optional<Progress> progress_;
-};
-
 struct Loaded {
   std::unique_ptr<Engine> engine;
   kvlab::OffloadEngine setting;
@@ -179,7 +166,7 @@ int check_state(const OffloadFlags& flags) {
   const Checkpoint checkpoint = open_model(flags.model, flags.engine);
   Loaded loaded = load_for(checkpoint, flags.engine);
   kvlab::StateFileReport report;
-  WorkLine line;
+  InterruptibleLine line;
   try {
     report = kvlab::verify_state(loaded.setting, state_bytes(file, loaded.setting), file.name(), line);
   } catch (const Error& error) {
@@ -208,7 +195,7 @@ int offload(const OffloadFlags& flags) {
          context_of(checkpoint, flags.engine), flags.suffix);
   Loaded loaded = load_for(checkpoint, flags.engine);
   const InterruptScope interrupts(true);
-  WorkLine line;
+  InterruptibleLine line;
   kvlab::OffloadReport report =
       kvlab::prove_offload(loaded.setting, plan, Tiers(flags, loaded.setting, kStateName, true).all(), line);
   if (!flags.no_mutations) report.mutations = kvlab::run_mutations(loaded.setting, plan, flags.level, line);

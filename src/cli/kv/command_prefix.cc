@@ -13,11 +13,9 @@
 #include "cli/kv/prefix_text.h"
 #include "cli/kv/prompt.h"
 #include "cli/load.h"
-#include "formats/artifact.h"
 #include "formats/mapped_file.h"
 #include "kvlab/prefix/prefix.h"
 #include "spec/json_fields.h"
-#include "spec/model_hash.h"
 #include "text/utf8.h"
 
 namespace lapidary {
@@ -124,12 +122,6 @@ std::vector<std::vector<int32_t>> read_prompts(const KvModel& model, const Prefi
   return prompts;
 }
 
-Hash128 hash_of(const Checkpoint& checkpoint) {
-  if (checkpoint.artifact != nullptr) return checkpoint.artifact->facts.model_hash;
-  ensure(checkpoint.tensors != nullptr, ErrorCode::usage, "{} holds no weights", checkpoint.path.string());
-  return model_hash(checkpoint.spec, *checkpoint.tensors);
-}
-
 int prefix(PrefixFlags flags) {
   const KvModel model = open_kv_model(flags.model, flags.engine);
   const std::vector<std::vector<int32_t>> prompts = read_prompts(model, flags);
@@ -137,7 +129,7 @@ int prefix(PrefixFlags flags) {
   std::optional<kvlab::PrefixState> state;
   if (!flags.state.empty()) {
     file.emplace(flags.state);
-    state = kvlab::PrefixState{utf8_lossy(file->name()), file->bytes(), hash_of(model.checkpoint)};
+    state = kvlab::PrefixState{utf8_lossy(file->name()), file->bytes(), hash_of_model(model.checkpoint)};
   }
   flags.options.check = !flags.no_check;
   flags.options.keep_behind = flags.engine.keep_behind;

@@ -10,17 +10,14 @@
 #include "base/error.h"
 #include "base/quote.h"
 #include "cli/flags.h"
-#include "cli/input.h"
 #include "cli/kv/commands.h"
+#include "cli/kv/prompt.h"
 #include "cli/kv/recompute_text.h"
 #include "cli/load.h"
 #include "cli/score_executors.h"
 #include "cli/terminal.h"
-#include "cli/text_assets.h"
 #include "kvlab/recompute/recompute.h"
 #include "reference/reference.h"
-#include "spec/model_hash.h"
-#include "text/utf8.h"
 
 namespace lapidary {
 namespace {
@@ -76,9 +73,9 @@ std::vector<int64_t> chunk_sizes(const std::vector<std::string>& names) {
 class RecomputeCommand {
  public:
   explicit RecomputeCommand(const RecomputeFlags& flags)
-      : flags_(flags), checkpoint_(open_model(flags.model, flags.engine)) {
-    if (has_tokenizer(checkpoint_.text)) tokenizer_ = make_tokenizer(checkpoint_.text);
-    plan_ = {prompt_tokens(), flags.decode_calls, chunk_sizes(flags.chunks), flags.threads, flags.batches};
+      : flags_(flags), model_(open_kv_model(flags.model, flags.engine)), checkpoint_(model_.checkpoint) {
+    plan_ = {prompt_tokens(model_, {flags.prompt, flags.ids}), flags.decode_calls, chunk_sizes(flags.chunks),
+             flags.threads, flags.batches};
     kvlab::check_plan(checkpoint_.spec, plan_);
     report_.prompt_tokens = static_cast<int64_t>(plan_.prompt.size());
     report_.decode_calls = plan_.decode_calls;
@@ -94,24 +91,12 @@ class RecomputeCommand {
       for (const char* mode : {"exact", "fast"})
         if (flags_.mode == mode || flags_.mode == "both") run_engine(mode);
     }
-    repro_.model_hash = hash_text(model_hash(checkpoint_.spec, *checkpoint_.tensors));
+    repro_.model_hash = hash_text(hash_of_model(checkpoint_));
     write_out(flags_.json ? json() : flags_.csv ? recompute_csv(report_) : text());
     return report_.passed() ? kExitOk : kExitFailure;
   }
 
  private:
-  std::vector<int32_t> prompt_tokens() const {
-    ensure(!flags_.prompt || !flags_.ids, ErrorCode::usage, "PROMPT and --ids cannot be given together");
-    ensure(flags_.prompt || flags_.ids, ErrorCode::usage, "a PROMPT or --ids is required");
-    if (flags_.ids) return ids_argument(*flags_.ids);
-    ensure(tokenizer_.has_value(), ErrorCode::not_found, "{}: this model has no tokenizer; give token ids",
-           checkpoint_.path.string());
-    std::string text = *flags_.prompt == "-" ? read_stdin() : *flags_.prompt;
-    if (*flags_.prompt == "-" && text.ends_with('\n')) text.pop_back();
-    ensure(!text.empty(), ErrorCode::usage, "the prompt is empty");
-    return tokenizer_->prompt_ids(text);
-  }
-
   // The thermometer, unless it is not wanted or not there.
   void prepare_truth() {
     ensure(checkpoint_.tensors != nullptr, ErrorCode::usage, "{} holds no weights",
@@ -147,18 +132,14 @@ class RecomputeCommand {
   }
 
   void add_run(const kvlab::RunFacts& facts, kvlab::OpenSubject open) {
-    std::optional<Progress> progress;
-    std::string shown;
+    WorkLine line;
     report_.runs.push_back(kvlab::recompute(
         checkpoint_.spec, plan_, facts, open,
         [&](std::span<const int32_t> tokens, int64_t first) {
-          progress.reset();
+          line.clear();
           return truth(tokens, first);
         },
-        [&](std::string_view what, int64_t done, int64_t total) {
-          if (!progress || what != shown) progress.emplace(shown = what);
-          progress->show(done, total, false);
-        }));
+        line));
   }
 
   void run_engine(const std::string& mode) {
@@ -195,25 +176,23 @@ class RecomputeCommand {
   }
 
   std::string json() {
-    const auto piece = [&](int32_t id) {
-      return tokenizer_ && id < tokenizer_->vocab_size() ? utf8_lossy(tokenizer_->token_bytes(id))
-                                                         : std::string();
-    };
+    const auto piece = [&](int32_t id) { return piece_text(model_, id); };
     return boost::json::serialize(kvlab::recompute_json(report_, repro_, piece)) + "\n";
   }
 
   std::string text() const {
     const auto piece = [&](int32_t id) {
-      return tokenizer_ && id < tokenizer_->vocab_size() ? lapidary::quoted(tokenizer_->token_bytes(id))
-                                                         : std::to_string(id);
+      const auto& tokenizer = model_.tokenizer;
+      return tokenizer && id < tokenizer->vocab_size() ? lapidary::quoted(tokenizer->token_bytes(id))
+                                                       : std::to_string(id);
     };
     return recompute_text(report_, {checkpoint_.path.filename().string(), flags_.layers}, piece,
                           Style::for_fd(STDOUT_FILENO));
   }
 
   const RecomputeFlags& flags_;
-  Checkpoint checkpoint_;
-  std::optional<Tokenizer> tokenizer_;
+  KvModel model_;
+  const Checkpoint& checkpoint_;
   kvlab::RecomputePlan plan_;
   kvlab::RecomputeReport report_;
   kvlab::Repro repro_;

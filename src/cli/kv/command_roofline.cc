@@ -14,9 +14,7 @@
 #include "cli/kv/roofline_text.h"
 #include "cli/load.h"
 #include "cli/terminal.h"
-#include "formats/artifact.h"
 #include "kvlab/roofline/roofline.h"
-#include "spec/model_hash.h"
 
 namespace lapidary {
 namespace {
@@ -78,22 +76,13 @@ int roofline(const RooflineFlags& flags) {
   std::vector<kvlab::LeftOut> left_out;
   settle_lengths(plan, checkpoint.spec, left_out);
   if (plan.threads.empty()) plan.threads = {usable_cores()};
-  std::optional<Progress> progress;
-  std::string doing;
-  kvlab::RooflineReport report =
-      kvlab::measure_roofline(checkpoint.spec, *checkpoint.tensors, engine_options(checkpoint, flags.engine),
-                              plan, [&](std::string_view what, int64_t done, int64_t total) {
-                                if (!progress || what != doing) {
-                                  doing = what;
-                                  progress.emplace(doing);
-                                }
-                                progress->show(done, total, false);
-                              });
-  progress.reset();
+  WorkLine line;
+  kvlab::RooflineReport report = kvlab::measure_roofline(
+      checkpoint.spec, *checkpoint.tensors, engine_options(checkpoint, flags.engine), plan, line);
+  line.clear();
   report.left_out = std::move(left_out);
   kvlab::Repro repro = make_repro(checkpoint, nullptr);
-  repro.model_hash = hash_text(checkpoint.artifact ? checkpoint.artifact->facts.model_hash
-                                                   : model_hash(checkpoint.spec, *checkpoint.tensors));
+  repro.model_hash = hash_text(hash_of_model(checkpoint));
   repro.numeric_mode = report.numeric_mode;
   repro.threads = plan.threads.back();
   if (flags.json) {

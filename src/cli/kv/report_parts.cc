@@ -10,14 +10,12 @@
 #include "cli/kv/commands.h"
 #include "cli/kv/disk_tier.h"
 #include "cli/stored_tensors.h"
-#include "formats/artifact.h"
 #include "kvlab/bytes/bytes.h"
 #include "kvlab/offload/offload.h"
 #include "kvlab/plan/plan.h"
 #include "kvlab/recompute/recompute.h"
 #include "kvlab/roofline/roofline.h"
 #include "kvlab/trace/trace.h"
-#include "spec/model_hash.h"
 
 namespace lapidary {
 namespace {
@@ -29,21 +27,7 @@ constexpr int64_t kSuffix = 8;              // tokens decoded behind a restored 
 constexpr int kZstdLevel = 3;
 constexpr uint64_t kSeed = 1;  // of random tokens
 
-Hash128 hash_of_model(const Checkpoint& checkpoint) {
-  if (checkpoint.artifact != nullptr) return checkpoint.artifact->facts.model_hash;
-  return model_hash(checkpoint.spec, *checkpoint.tensors);
-}
-
 }  // namespace
-
-void WorkLine::operator()(std::string_view what, int64_t done, int64_t total) {
-  if (!progress_ || what != what_) {
-    what_ = what;
-    progress_.reset();
-    progress_ = std::make_unique<Progress>(what_);
-  }
-  progress_->show(done, total, false);
-}
 
 ReportRun::ReportRun(const ReportFlags& flags)
     : flags_(flags), model_(open_kv_model(flags.model, flags.engine)) {

@@ -29,17 +29,6 @@ struct ReportFlags {
   EngineFlags engine;
 };
 
-// One line of progress that says what is being done.
-class WorkLine {
- public:
-  void operator()(std::string_view what, int64_t done, int64_t total);
-  void clear() { progress_.reset(); }
-
- private:
-  std::string what_;
-  std::unique_ptr<Progress> progress_;
-};
-
 // What all parts share. An engine with room for the longest of them is loaded when the first part asks for
 // it.
 class ReportRun {
