@@ -19,10 +19,11 @@ RULES = {
     "reference": (2, ("spec",), ("ATen", "torch")),
     "verify": (3, ("spec", "engine", "reference"), ("boost",)),
     "kvlab": (3, ("spec", "kernels", "engine", "reference"), ("boost", "zstd.h")),
+    "serve": (4, ("spec", "text", "engine"), ("boost", "prometheus")),
     "cli": (
-        4,
-        ("spec", "kernels", "text", "formats", "engine", "reference", "verify", "kvlab"),
-        ("boost", "CLI", "histedit.h"),
+        5,
+        ("spec", "kernels", "text", "formats", "engine", "reference", "verify", "kvlab", "serve"),
+        ("boost", "CLI", "histedit.h", "spdlog"),
     ),
 }
 THIRD_PARTY = {header for _, _, headers in RULES.values() for header in headers}

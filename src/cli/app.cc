@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/quote.h"
 #include "cli/commands.h"
-#include "cli/suggest.h"
+#include "base/suggest.h"
 #include "cli/terminal.h"
 
 namespace lapidary {

@@ -15,7 +15,7 @@
 #include "cli/flags.h"
 #include "cli/load.h"
 #include "cli/model_path.h"
-#include "cli/suggest.h"
+#include "base/suggest.h"
 #include "cli/terminal.h"
 #include "formats/atomic_file.h"
 

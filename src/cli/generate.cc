@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "cli/load.h"
-#include "cli/stop_strings.h"
+#include "text/stop_texts.h"
 
 namespace lapidary {
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/quote.h"
-#include "cli/suggest.h"
+#include "base/suggest.h"
 #include "formats/artifact.h"
 #include "formats/paths.h"
 

@@ -6,7 +6,7 @@
 #include "cli/model_path.h"
 #include "cli/run_flags.h"
 #include "cli/state_file.h"
-#include "cli/suggest.h"
+#include "base/suggest.h"
 #include "cli/terminal.h"
 
 namespace lapidary {

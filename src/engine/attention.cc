@@ -39,7 +39,7 @@ void Forward::attention(int64_t index) {
     if (!a.k_eq_v) report(index, Op::value, ws_.values, kv_width);
     write_kv(index);
   }
-  if (rows_leave) keep_wanted_rows();
+  if (rows_leave) drop_unread_rows();
   if (rows_.empty()) return;
   if (!owner || rows_leave) project(ws_.normed, {{&w.query, &ws_.queries}});
   report(index, Op::query, ws_.queries, query_width);
@@ -120,16 +120,16 @@ void Forward::write_kv(int64_t index) {
   }
 }
 
-// From here on no layer stores KV, so rows whose logits nobody wants have no reader left: the others close
+// From here on no layer stores KV, so rows whose output nobody wants have no reader left: the others close
 // ranks.
-void Forward::keep_wanted_rows() {
+void Forward::drop_unread_rows() {
   auto move = [](const Workspace::Rows& rows, int64_t to, int64_t from) {
     if (rows.width)
       std::memcpy(rows.row(to), rows.row(from), static_cast<size_t>(rows.width) * sizeof(float));
   };
   int64_t kept = 0;
   for (int64_t r = 0; r < rows(); r++) {
-    if (!rows_[static_cast<size_t>(r)].wanted) continue;
+    if (!rows_[static_cast<size_t>(r)].kept) continue;
     if (kept != r) {
       for (const Workspace::Rows* buffer : {&ws_.hidden, &ws_.normed, &ws_.ple}) move(*buffer, kept, r);
       for (const Workspace::Rows& buffer : ws_.cosines) move(buffer, kept, r);

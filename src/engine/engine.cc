@@ -42,6 +42,7 @@ EngineOptions settled(const ModelSpec& spec, EngineOptions o) {
          "context: expected 1 to {} positions (the model's maximum), got {}", spec.max_position, o.context);
   ensure(o.keep_behind >= 0, ErrorCode::usage, "keep_behind: expected 0 or more positions, got {}",
          o.keep_behind);
+  ensure(o.kv_bytes >= 0, ErrorCode::usage, "kv_bytes: expected 0 or more, got {}", o.kv_bytes);
   o.keep_behind = std::min(o.keep_behind, o.context);
   o.chunk = std::max<int64_t>(1, std::min(o.chunk, o.context * o.max_sequences));
   return o;
@@ -71,8 +72,8 @@ struct Engine::Impl {
         kernels(kernels::kernels()),
         team(options.threads, options.pin),
         weights(load_weights(spec, source, team, {o.copy_packed, o.on_load})),
-        cache(spec,
-              {options.kv_dtype, options.max_sequences, options.context, options.chunk, options.keep_behind}),
+        cache(spec, {options.kv_dtype, options.max_sequences, options.context, options.chunk,
+                     options.keep_behind, options.kv_bytes}),
         forward(spec, weights, kernels, team, cache, {in_effect(options.arithmetic, weights), options.mode},
                 options.chunk) {
     options.arithmetic = in_effect(options.arithmetic, weights);
@@ -118,9 +119,13 @@ struct Engine::Impl {
       const int64_t n = std::min(total - fed[f], options.chunk - static_cast<int64_t>(rows.size()));
       for (int64_t i = 0; i < n; i++) {
         const int64_t index = fed[f] + i;
-        const bool wanted = feed.want == Want::all || (feed.want == Want::last && index == total - 1);
-        rows.push_back(
-            {{feed.sequence, start + i}, feed.tokens[static_cast<size_t>(index)], wanted, f, index});
+        const bool logits = feed.want == Want::all || (feed.want == Want::last && index == total - 1);
+        rows.push_back({.id = {feed.sequence, start + i},
+                        .token = feed.tokens[static_cast<size_t>(index)],
+                        .kept = logits || feed.want == Want::hidden,
+                        .logits = logits,
+                        .feed = f,
+                        .token_index = index});
       }
       if (n > 0)
         cache.grow(feed.sequence, feed.tokens.subspan(static_cast<size_t>(fed[f]), static_cast<size_t>(n)));
@@ -190,6 +195,24 @@ void Engine::restore(int32_t sequence, std::span<const std::byte> state, const H
   impl_->check_open(sequence);
   impl_->bytes_restored += read_state(impl_->cache, sequence, {impl_->spec, model, bits_mode(impl_->options)},
                                       state, name, accept);
+}
+
+KvRoom Engine::kv_room() const {
+  return {impl_->cache.bytes_allowed(), impl_->cache.bytes_in_use()};
+}
+
+int64_t Engine::kv_bytes_to_feed(int32_t sequence, int64_t n) const {
+  impl_->check_open(sequence);
+  return impl_->cache.bytes_to_grow(sequence, n);
+}
+
+int64_t Engine::kv_bytes_of_its_own(int32_t sequence) const {
+  impl_->check_open(sequence);
+  return impl_->cache.bytes_of_its_own(sequence);
+}
+
+int64_t Engine::kv_bytes_at_length(int64_t length) const {
+  return impl_->cache.bytes_at_length(length);
 }
 
 int64_t Engine::context() const {

@@ -35,18 +35,30 @@ struct EngineOptions {
   // Positions kept behind each window, so that a sequence can be cut back that far (trim). They cost their
   // bytes in every layer with a window; 0 keeps what is left in partly used pages only.
   int64_t keep_behind = 0;
+  // Memory for the pages of all sequences; 0: room for all of them at their greatest. A step that needs more
+  // throws Error(limit) and leaves no trace (see kv_room).
+  int64_t kv_bytes = 0;
   // Weights that the source holds packed are used where they lie (the pages of a file), or copied first to
   // memory of huge pages.
   bool copy_packed = false;
   FunctionRef<void(int64_t done, int64_t total)>* on_load = nullptr;  // progress of packing, in elements
 };
 
-enum class Want { none, last, all };  // whose logits a feed asks for
+// What a feed asks for: logits of no row, of its last, of all; hidden: no logits, but every row goes through
+// all layers and the final norm, where a probe sees it.
+enum class Want { none, last, all, hidden };
 
 struct Feed {
   int32_t sequence = 0;
   std::span<const int32_t> tokens;  // appended to the sequence
   Want want = Want::last;
+};
+
+// Memory of KV pages, in bytes of the pools: what the engine may use, and what its sequences hold.
+struct KvRoom {
+  int64_t total = 0;  // EngineOptions::kv_bytes, or what all sequences take at their greatest
+  int64_t in_use = 0;
+  int64_t free() const { return total - in_use; }
 };
 
 // Where the time and the bytes of an engine went.
@@ -85,6 +97,14 @@ class Engine {
   void trim(int32_t sequence, int64_t length);
   int64_t earliest_restart(int32_t sequence) const;
 
+  KvRoom kv_room() const;
+  // The most that feeding n tokens to a sequence takes of the room: new pages, and copies of shared ones.
+  int64_t kv_bytes_to_feed(int32_t sequence, int64_t n) const;
+  // What closing the sequence would give back: pages that no other one shares.
+  int64_t kv_bytes_of_its_own(int32_t sequence) const;
+  // The most that a sequence of this length ever takes while it gets there.
+  int64_t kv_bytes_at_length(int64_t length) const;
+
   // A sequence as bytes that any engine on the same model can go on from (docs/formats.md): what the caller
   // attaches comes back as it was. `model` is model_hash() of what this engine runs.
   using StateSink = FunctionRef<void(std::span<const std::byte>)>;
@@ -103,8 +123,9 @@ class Engine {
 
   // Appends the tokens of all feeds (at most one feed per sequence) and reports the wanted logits.
   // Error(usage): token id out of range (id, sequence, index), unknown sequence, empty feed; Error(limit):
-  // longer than the context. Checked before anything is changed. When a callback throws or a table row is
-  // damaged, the step at hand leaves no trace; earlier steps (chunks) of the call stay.
+  // longer than the context. Checked before anything is changed. Error(limit) too when a step finds no room
+  // for its pages. When a callback throws or a table row is damaged, the step at hand leaves no trace;
+  // earlier steps (chunks) of the call stay.
   void forward(std::span<const Feed> feeds, OnLogits on_logits, Probe* probe = nullptr);
 
   // The pages of a sequence: per owner in order of layers, in order of positions.

@@ -8,7 +8,7 @@
 
 namespace lapidary {
 
-// The whole model. Rows whose output nobody wants leave at the last layer that stores KV (keep_wanted_rows).
+// The whole model. Rows whose output nobody wants leave at the last layer that stores KV (drop_unread_rows).
 void Forward::run(std::span<const StepRow> rows, OnLogits on_logits, Probe* probe) {
   rows_.assign(rows.begin(), rows.end());
   ids_.clear();
@@ -18,7 +18,7 @@ void Forward::run(std::span<const StepRow> rows, OnLogits on_logits, Probe* prob
   per_layer_inputs();
   turn_angles();
   for (int64_t i = 0; i < spec_.n_layers() && !rows_.empty(); i++) layer(i);
-  if (last_owner_ < 0) keep_wanted_rows();
+  if (last_owner_ < 0) drop_unread_rows();
   if (!rows_.empty()) head(on_logits);
 }
 
@@ -119,6 +119,8 @@ void Forward::head(OnLogits on_logits) {
   const int64_t vocab = spec_.vocab_size;
   for (int64_t first = 0; first < rows(); first += kHeadRows) {
     const int64_t n = std::min(kHeadRows, rows() - first);
+    const std::span<const StepRow> tile(rows_.data() + first, static_cast<size_t>(n));
+    if (std::none_of(tile.begin(), tile.end(), [](const StepRow& row) { return row.logits; })) continue;
     const Operand x = operand(ws_.normed, first, n, weights_.head);
     traffic_.weights_read += static_cast<int64_t>(weights_.head.bytes());
     team_.parallel_for(weights_.head.n_panels(), 1, [&](int64_t begin, int64_t end, int thread) {
@@ -129,8 +131,8 @@ void Forward::head(OnLogits on_logits) {
         k_.softcap(static_cast<float>(spec_.logit_softcap), to - from, ws_.logits.row(r) + from);
     });
     for (int64_t r = 0; r < n; r++) {
-      const StepRow& row = rows_[static_cast<size_t>(first + r)];
-      on_logits(row.feed, row.token_index, {ws_.logits.row(r), static_cast<size_t>(vocab)});
+      const StepRow& row = tile[static_cast<size_t>(r)];
+      if (row.logits) on_logits(row.feed, row.token_index, {ws_.logits.row(r), static_cast<size_t>(vocab)});
     }
   }
 }

@@ -22,7 +22,8 @@ namespace lapidary {
 struct StepRow {
   RowId id;
   int32_t token = 0;
-  bool wanted = false;  // its logits are asked for
+  bool kept = false;    // goes through all layers: someone sees what comes out
+  bool logits = false;  // of a kept row: wanted too
   size_t feed = 0;      // which feed and token of it, for reporting
   int64_t token_index = 0;
 };
@@ -116,7 +117,7 @@ class Forward {
   void turn_angles();
   void attention(int64_t index);
   void write_kv(int64_t index);
-  void keep_wanted_rows();
+  void drop_unread_rows();
   void prepare_queries(int64_t index);
   void plan_tiles(int64_t index);
   bool parts_pay() const;

@@ -29,7 +29,7 @@ int64_t ring_size(const KvGeometry& g, const KvCacheOptions& o) {
   return g.window ? std::min(all, (g.window + o.keep_behind + o.step_rows) / kBlock + 2) : all;
 }
 
-// Room for all sequences at their greatest, none of them sharing a page.
+// Room for all sequences at their greatest, none of them sharing a page, or for what memory is allowed.
 PagePool make_pool(const ModelSpec& spec, const KvCacheOptions& o, bool sliding, const char* name) {
   size_t page_bytes = 0;
   int64_t pages = 0;
@@ -39,7 +39,9 @@ PagePool make_pool(const ModelSpec& spec, const KvCacheOptions& o, bool sliding,
     page_bytes = std::max(page_bytes, g.page_bytes());
     pages += o.max_sequences * ring_size(g, o);
   }
-  return {(page_bytes + 63) / 64 * 64, pages, name};
+  page_bytes = (page_bytes + 63) / 64 * 64;
+  if (o.bytes > 0 && page_bytes > 0) pages = std::min(pages, o.bytes / static_cast<int64_t>(page_bytes));
+  return {page_bytes, pages, name};
 }
 
 }  // namespace
@@ -59,6 +61,8 @@ KvCache::KvCache(const ModelSpec& spec, const KvCacheOptions& options)
     const KvGeometry g = geometry_of(spec, i, options.types);
     layers_.push_back({g, g.owner ? ring_size(g, options) : 0});
   }
+  const int64_t everything = bytes_reserved();
+  options_.bytes = options.bytes > 0 ? std::min(options.bytes, everything) : everything;
   sequences_.resize(static_cast<size_t>(options.max_sequences));
   for (Sequence& s : sequences_) {
     s.tables.resize(layers_.size());
@@ -100,7 +104,6 @@ void KvCache::release_from(const Layer& layer, PageTable& table, int64_t end) {
     pool(layer).give_back(table.pages[static_cast<size_t>((table.end - 1) % layer.ring)]);
 }
 
-// There is always a free page: a shared one is counted in two tables and stands in the pool once.
 void KvCache::own(const Layer& layer, PageTable& table, int64_t block) {
   int32_t& page = table.pages[static_cast<size_t>(block % layer.ring)];
   PagePool& pages = pool(layer);
@@ -117,8 +120,53 @@ void KvCache::close(int32_t sequence) {
   at(sequence).open = false;
 }
 
+int64_t KvCache::bytes_to_grow(int32_t sequence, int64_t n) const {
+  const Sequence& s = at(sequence);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < layers_.size(); i++) {
+    if (!layers_[i].geometry.owner) continue;
+    const PageTable& table = s.tables[i];
+    const PagePool& pages = pool(layers_[i]);
+    int64_t taken = std::max<int64_t>(0, blocks_of(s.length + n) - table.end);
+    for (int64_t b = s.length / kBlock; b < table.end; b++)
+      taken += pages.is_shared(table.pages[static_cast<size_t>(b % layers_[i].ring)]);
+    bytes += taken * pages.page_bytes();
+  }
+  return bytes;
+}
+
+int64_t KvCache::bytes_to_assign(int64_t length, std::span<const int64_t> first_blocks) const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < layers_.size(); i++)
+    if (layers_[i].geometry.owner)
+      bytes += (blocks_of(length) - first_blocks[i]) * pool(layers_[i]).page_bytes();
+  return bytes;
+}
+
+int64_t KvCache::bytes_of_its_own(int32_t sequence) const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < layers_.size(); i++) {
+    const PageTable& table = at(sequence).tables[i];
+    for (int64_t b = table.first; b < table.end; b++)
+      if (!pool(layers_[i]).is_shared(table.pages[static_cast<size_t>(b % layers_[i].ring)]))
+        bytes += pool(layers_[i]).page_bytes();
+  }
+  return bytes;
+}
+
+int64_t KvCache::bytes_at_length(int64_t length) const {
+  int64_t bytes = 0;
+  for (const Layer& layer : layers_)
+    if (layer.geometry.owner) bytes += std::min(layer.ring, blocks_of(length)) * pool(layer).page_bytes();
+  return bytes;
+}
+
 void KvCache::grow(int32_t sequence, std::span<const int32_t> tokens) {
   Sequence& s = at(sequence);
+  const int64_t taken = bytes_to_grow(sequence, static_cast<int64_t>(tokens.size()));
+  ensure(taken <= bytes_allowed() - bytes_in_use(), ErrorCode::limit,
+         "sequence {}: {} tokens after {} need {} bytes of KV pages, {} of {} are free", sequence,
+         tokens.size(), s.length, taken, bytes_allowed() - bytes_in_use(), bytes_allowed());
   std::copy(tokens.begin(), tokens.end(), token_row(sequence) + s.length);
   const int64_t end = blocks_of(s.length + static_cast<int64_t>(tokens.size()));
   for (size_t i = 0; i < layers_.size(); i++) {

@@ -34,6 +34,7 @@ struct KvCacheOptions {
   int64_t context = 0;
   int64_t step_rows = 1;    // most rows that one step adds to one sequence
   int64_t keep_behind = 0;  // positions kept behind a window, for trim()
+  int64_t bytes = 0;        // of pages in use; 0: room for all sequences at their greatest
 };
 
 class KvCache {
@@ -47,6 +48,7 @@ class KvCache {
   std::span<const int32_t> tokens(int32_t sequence) const;
 
   // Pages of every owner layer for these tokens, none of them shared any more; commit() makes them count.
+  // Error(limit) when there is no room for them; nothing has changed then.
   void grow(int32_t sequence, std::span<const int32_t> tokens);
   // n positions are written: length grows, pages that no later query sees go back.
   void commit(int32_t sequence, int64_t n);
@@ -72,7 +74,7 @@ class KvCache {
   // The first block that a sequence of this length keeps.
   int64_t first_kept(int64_t layer, int64_t length) const;
   // Makes the sequence hold these tokens, in pages from the given block on, [L] (borrowers: ignored), whose
-  // contents are for the caller to fill. REQUIRES: the pages fit (first_kept).
+  // contents are for the caller to fill. REQUIRES: the pages fit (first_kept), and there is room for them.
   void assign(int32_t sequence, std::span<const int32_t> tokens, std::span<const int64_t> first_blocks);
   // The first n positions of a block, packed: per kv head keys [head_dim][n] and their scales [n], values
   // [n][head_dim] and their scales [n]; scales of q8 only.
@@ -100,6 +102,12 @@ class KvCache {
   const KvTypes& types() const { return options_.types; }
   int64_t context() const { return options_.context; }
   int64_t max_sequences() const { return options_.max_sequences; }
+  int64_t bytes_allowed() const { return options_.bytes; }
+  int64_t bytes_to_grow(int32_t sequence, int64_t n) const;  // the most that grow() takes for n tokens
+  int64_t bytes_to_assign(int64_t length,
+                          std::span<const int64_t> first_blocks) const;  // what assign() takes
+  int64_t bytes_of_its_own(int32_t sequence) const;  // in pages that no other sequence shares
+  int64_t bytes_at_length(int64_t length) const;     // the most on the way to this length
   int64_t bytes_in_use() const { return sliding_.bytes_in_use() + full_.bytes_in_use(); }
   int64_t bytes_reserved() const { return sliding_.bytes_reserved() + full_.bytes_reserved(); }
   int64_t page_copies() const { return page_copies_; }  // shared pages that a writer made its own

@@ -111,6 +111,14 @@ class StateReader {
     });
   }
 
+  void check_room(const KvCache& cache, int32_t sequence) const {
+    const int64_t taken = cache.bytes_to_assign(length_, first_blocks(cache));
+    const int64_t room = cache.bytes_allowed() - cache.bytes_in_use() + cache.bytes_of_its_own(sequence);
+    if (taken > room)
+      fail(ErrorCode::limit, "{}: its {} positions need {} bytes of KV pages, {} of {} are free", name_,
+           length_, taken, room, cache.bytes_allowed());
+  }
+
   std::span<const std::byte> attachment() const {
     return bytes_.subspan(attachment_at_, pages_at_ - attachment_at_);
   }
@@ -118,10 +126,7 @@ class StateReader {
   int64_t copy_into(KvCache& cache, int32_t sequence) const {
     std::vector<int32_t> tokens(static_cast<size_t>(length_));
     if (length_ > 0) std::memcpy(tokens.data(), bytes_.data() + tokens_at_, tokens.size() * sizeof(int32_t));
-    std::vector<int64_t> first;
-    for (size_t i = 0; i < layers_.size(); i++)
-      first.push_back(std::max(static_cast<int64_t>(layers_[i].first) / kBlock,
-                               cache.first_kept(static_cast<int64_t>(i), length_)));
+    const std::vector<int64_t> first = first_blocks(cache);
     cache.assign(sequence, tokens, first);
     int64_t copied = 0;
     for_pages([&](int64_t layer, int64_t block, std::span<const std::byte> page, const Hash128&) {
@@ -133,6 +138,14 @@ class StateReader {
   }
 
  private:
+  std::vector<int64_t> first_blocks(const KvCache& cache) const {
+    std::vector<int64_t> first;
+    for (size_t i = 0; i < layers_.size(); i++)
+      first.push_back(std::max(static_cast<int64_t>(layers_[i].first) / kBlock,
+                               cache.first_kept(static_cast<int64_t>(i), length_)));
+    return first;
+  }
+
   template <typename... Args>
   [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
     fail(ErrorCode::data, "{}: damaged: {}", name_, fmt::format(format, std::forward<Args>(args)...));
@@ -344,6 +357,7 @@ int64_t read_state(KvCache& cache, int32_t sequence, const StateKey& key, std::s
                    std::string_view name, FunctionRef<void(std::span<const std::byte>)> accept) {
   StateReader reader(cache, key, state, name);
   reader.check();
+  reader.check_room(cache, sequence);
   accept(reader.attachment());
   return reader.copy_into(cache, sequence);
 }

@@ -5,8 +5,8 @@
 
 #include "cli/input.h"
 #include "cli/numbers.h"
-#include "cli/stop_strings.h"
-#include "cli/suggest.h"
+#include "text/stop_texts.h"
+#include "base/suggest.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "support/compare.h"
@@ -61,7 +61,7 @@ TEST(StopMatcher, SaysNothingAfterAStop) {
 }
 
 TEST(StopMatcher, RefusesAnEmptyStop) {
-  expect_error([] { StopMatcher({"x", ""}); }, ErrorCode::usage, "--stop: the text is empty");
+  expect_error([] { StopMatcher({"x", ""}); }, ErrorCode::usage, "stop: the text is empty");
 }
 
 TEST(Numbers, AreWrittenForPeople) {

@@ -1,4 +1,4 @@
-#include "cli/stop_strings.h"
+#include "text/stop_texts.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 namespace lapidary {
 
 StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
-  for (const std::string& stop : stops_) ensure(!stop.empty(), ErrorCode::usage, "--stop: the text is empty");
+  for (const std::string& stop : stops_) ensure(!stop.empty(), ErrorCode::usage, "stop: the text is empty");
 }
 
 std::string StopMatcher::push(std::string_view text) {
