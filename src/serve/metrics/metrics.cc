@@ -90,6 +90,7 @@ struct Metrics::Impl {
                                    EndReason::deadline, EndReason::error, EndReason::shutdown}) {
       ends.Add({{"reason", std::string(end_reason_name(reason))}});
     }
+    for (const std::string& endpoint : endpoints) requests.Add({{"endpoint", endpoint}, {"status", "200"}});
     prometheus::BuildGauge()
         .Name("lapidary:build_info")
         .Help("1; its labels say what runs here.")
@@ -171,7 +172,6 @@ std::vector<MetricDescription> Metrics::describe() const {
     for (const auto& metric : family.metric) {
       for (const auto& label : metric.label) names.insert(label.name);
     }
-    if (family.name == "lapidary:http_requests_total") names = {"endpoint", "model_name", "status"};
     out.push_back(
         {family.name, type_name(family.type), fmt::format("{}", fmt::join(names, ", ")), family.help});
   }
