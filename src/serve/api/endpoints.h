@@ -74,6 +74,12 @@ std::vector<Endpoint> all_endpoints();
 
 std::vector<Endpoint> chat_endpoints();         // chat.cc
 std::vector<Endpoint> completions_endpoints();  // completions.cc
+std::vector<Endpoint> embeddings_endpoints();   // embeddings.cc
+std::vector<Endpoint> kv_endpoints();           // kv.cc
+std::vector<Endpoint> models_endpoints();       // models.cc
+std::vector<Endpoint> openapi_endpoints();      // openapi.cc
+std::vector<Endpoint> responses_endpoints();    // responses.cc
+std::vector<Endpoint> tokens_endpoints();       // tokens.cc
 
 // What an Error means to a client: usage, data, unsupported, limit are refusals of what it sent (400).
 ApiError client_error(const Error& error, std::string_view code, std::string_view param);
