@@ -1,6 +1,7 @@
 #include "cli/serve/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "base/error.h"
 #include "base/quote.h"
@@ -214,6 +215,7 @@ serve::HttpOptions http_options(const ServeFlags& flags) {
   options.port = static_cast<uint16_t>(flags.port);
   options.max_connections = flags.max_connections;
   options.max_body_bytes = bytes_of(flags.max_body, "--max-body", int64_t{1} << 30);
+  options.max_body_total = std::max(options.max_body_total, static_cast<int64_t>(4 * options.max_body_bytes));
   options.header_timeout = milliseconds(flags.header_seconds);
   options.body_timeout = milliseconds(flags.body_seconds);
   options.idle_timeout = milliseconds(flags.idle_seconds);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/json.hpp>
 #include <future>
@@ -147,6 +148,9 @@ void Server::handle(serve::HttpRequest request, std::shared_ptr<serve::Exchange>
 void Server::listen() {
   serve::HttpOptions options = http_options(flags_);
   options.error_body = serve::error_body;
+  options.on_throw = [this](std::string_view id, std::string_view what) {
+    log_.write(Level::error, "handler", std::string(what), {{"id", id}});
+  };
   if (keys_) {
     options.authenticate = [this](std::string_view authorization) { return keys_->find(authorization); };
   } else if (!is_loopback(flags_.host)) {
