@@ -116,7 +116,7 @@ TEST_F(ServeProgram, KeysAreAskedForAndReadAgain) {
 TEST_F(ServeProgram, ARunningRequestIsDrained) {
   RunningServer server(program_, {kSlowModel, "--name", "m"}, {{"LAPIDARY_ISA", "scalar"}});
   const int socket = server.open_request("POST", "/v1/completions",
-                                         completion("the", 40, R"(,"stream":true,"ignore_eos":true)"));
+                                         completion("the", 40, R"(,"stream":true)"));
   ASSERT_GE(socket, 0);
   std::string text;
   char buffer[4096];
@@ -139,7 +139,7 @@ TEST_F(ServeProgram, TheDrainHasAnEnd) {
   RunningServer server(program_, {kSlowModel, "--name", "m", "--drain-seconds", "0.2"},
                        {{"LAPIDARY_ISA", "scalar"}});
   const int socket = server.open_request("POST", "/v1/completions",
-                                         completion("the", 400, R"(,"stream":true,"ignore_eos":true)"));
+                                         completion("the", 400, R"(,"stream":true)"));
   char buffer[4096];
   ASSERT_GT(recv(socket, buffer, sizeof buffer, 0), 0);
   server.signal(SIGINT);
@@ -151,7 +151,7 @@ TEST_F(ServeProgram, ASecondSignalEndsAtOnce) {
   RunningServer server(program_, {kSlowModel, "--name", "m", "--drain-seconds", "600"},
                        {{"LAPIDARY_ISA", "scalar"}});
   const int socket = server.open_request("POST", "/v1/completions",
-                                         completion("the", 400, R"(,"stream":true,"ignore_eos":true)"));
+                                         completion("the", 400, R"(,"stream":true)"));
   char buffer[4096];
   ASSERT_GT(recv(socket, buffer, sizeof buffer, 0), 0);
   server.signal(SIGTERM);

@@ -131,7 +131,7 @@ void add_request_flags(CLI::App& command, ServeFlags& flags) {
       ->group(group);
   command
       .add_option("--chat-template", flags.template_file,
-                  "Jinja file to use in place of the model's own template")
+                  "Jinja file of a chat template (default: the model's own)")
       ->check(not_empty())
       ->group(group);
 }
