@@ -3,13 +3,13 @@
 #include <bit>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <mutex>
 #include <utility>
 
+#include "serve/api/answering.h"
 #include "serve/api/base64.h"
 #include "serve/api/endpoints.h"
 #include "serve/api/fields.h"
-#include "serve/api/submit.h"
+#include "serve/api/sampling_fields.h"
 
 namespace lapidary::serve {
 namespace {
@@ -21,69 +21,34 @@ static_assert(std::endian::native == std::endian::little, "embeddings go out as 
 constexpr std::string_view kFormats[] = {"float", "base64"};
 constexpr std::string_view kPoolings[] = {"mean", "last"};
 
-// The embeddings of one request as they arrive, on the scheduler's thread; answered with the last of them.
-class Embeddings {
+class Embeddings : public Answering {
  public:
-  Embeddings(std::shared_ptr<Reply> reply, std::string model, bool base64, size_t n)
-      : reply_(std::move(reply)), model_(std::move(model)), base64_(base64), vectors_(n), left_(n) {}
-
-  void set(size_t index, std::vector<float> vector) {
-    const std::lock_guard lock(mutex_);
-    vectors_[index] = std::move(vector);
-  }
-  void end(const JobEnd& end) {
-    reply_->add_text(end);
-    bool last = false;
-    {
-      const std::lock_guard lock(mutex_);
-      tokens_ += end.prompt_tokens;
-      if (end.reason != EndReason::complete && !failed_) failed_ = end;
-      last = --left_ == 0;
-    }
-    if (!last) return;
-    if (failed_) {
-      answer_end(*reply_, *failed_);
-    } else {
-      answer();
-    }
-  }
+  Embeddings(Call& call, size_t n, bool as_base64) : Answering(call), base64_(as_base64), vectors_(n) {}
 
  private:
-  void answer() {
+  void on_embedding(size_t text, std::vector<float> embedding) override {
+    vectors_[text] = std::move(embedding);
+  }
+  Next on_token(size_t, TokenId, const ScoredToken*) override { return Next::stop; }  // none is asked for
+  void on_end(size_t, const JobEnd& end) override { tokens_ += end.prompt_tokens; }
+  void on_all_ended() override {
     json::array data;
     for (size_t i = 0; i < vectors_.size(); ++i) {
-      data.push_back(json::object{{"object", "embedding"}, {"index", i}, {"embedding", vector(vectors_[i])}});
+      data.push_back(json::object{{"object", "embedding"}, {"index", i}, {"embedding", shown(vectors_[i])}});
     }
-    reply_->json(json::object{{"object", "list"},
+    reply().json(json::object{{"object", "list"},
                               {"data", std::move(data)},
-                              {"model", model_},
+                              {"model", model().name},
                               {"usage", {{"prompt_tokens", tokens_}, {"total_tokens", tokens_}}}});
   }
-  json::value vector(const std::vector<float>& values) const {
+  json::value shown(const std::vector<float>& values) const {
     if (base64_) return json::string(base64(std::as_bytes(std::span(values))));
     return json::array(values.begin(), values.end());
   }
 
-  std::shared_ptr<Reply> reply_;
-  std::string model_;
   bool base64_;
-  std::mutex mutex_;  // guards what is below
   std::vector<std::vector<float>> vectors_;
-  size_t left_;
   int64_t tokens_ = 0;
-  std::optional<JobEnd> failed_;
-};
-
-class EmbeddingSink : public JobSink {
- public:
-  EmbeddingSink(std::shared_ptr<Embeddings> all, size_t index) : all_(std::move(all)), index_(index) {}
-  void on_embedding(std::vector<float> embedding) override { all_->set(index_, std::move(embedding)); }
-  Next on_token(TokenId, const ScoredToken*) override { return Next::stop; }  // none is asked for
-  void on_end(const JobEnd& end) override { all_->end(end); }
-
- private:
-  std::shared_ptr<Embeddings> all_;
-  size_t index_;
 };
 
 // One text or one list of ids: what `input` holds, or one of its items.
@@ -125,7 +90,7 @@ void embeddings(Call& call) {
   const json::object body = parse_body(call.request, service.limits.max_json_depth);
   Fields fields(body, "");
   fields.allow_harmless();
-  check_model(fields, service);
+  check_model(fields, service.model);
   const std::vector<std::vector<TokenId>> inputs = read_inputs(service, fields.needed("input"));
   const bool as_base64 = fields.choice("encoding_format", kFormats) == "base64";
   const bool last = fields.choice("pooling", kPoolings) == "last";
@@ -136,15 +101,12 @@ void embeddings(Call& call) {
   }
   fields.done();
 
-  auto all = std::make_shared<Embeddings>(call.reply, service.model.name, as_base64, inputs.size());
-  std::vector<Scheduler::Order> orders;
+  std::vector<Job> jobs(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    Job job = new_job(call, static_cast<int64_t>(i));
-    job.prompt = inputs[i];
-    job.pooling = last ? Pooling::last : Pooling::mean;
-    orders.push_back({std::move(job), std::make_shared<EmbeddingSink>(all, i)});
+    jobs[i].prompt = inputs[i];
+    jobs[i].pooling = last ? Pooling::last : Pooling::mean;
   }
-  submit(call, std::move(orders));
+  std::make_shared<Embeddings>(call, inputs.size(), as_base64)->start(std::move(jobs));
 }
 
 }  // namespace
