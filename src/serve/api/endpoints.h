@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "serve/api/api_error.h"
+#include "serve/api/facts.h"
 #include "serve/api/service.h"
 #include "serve/http/exchange.h"
 
@@ -26,11 +27,10 @@ class Reply {
   Reply(const Reply&) = delete;
 
   void answer(HttpAnswer answer);
-  void json(const boost::json::value& body);  // 200
-  // An answer; once a stream has begun, an event "data: {"error": ...}" and the end of it.
+  void json(const boost::json::value& body);  // with status 200
+  // An answer; once a stream has begun, an event with the error, and the end of the stream.
   void error(const ApiError& error);
-  // Our own mistake, or the machine's: 500 (503 for Error(limit)); the text goes to the record only.
-  void internal_error(std::string what, int status = 500);
+  void internal_error(std::string what);  // our own mistake, or the machine's: 500
 
   void begin_stream();  // text/event-stream
   void write(std::string piece);
@@ -38,25 +38,31 @@ class Reply {
   bool streaming() const;
 
   // For the record.
-  void token_now();  // a token of some text has come
+  void token_now();          // a token of some text has come
+  void gap(double seconds);  // between two tokens of one text
   void add_text(const JobEnd& end);
+  void note_internal(std::string what);  // for the record only, never for the client
+  void add_guarded(int64_t loops_ended, int64_t reserved_wanted);
 
   Exchange& exchange() { return *exchange_; }
   const std::shared_ptr<Exchange>& shared_exchange() const { return exchange_; }
 
  private:
-  void finish(int status);  // tells the observers; REQUIRES: lock not held
+  static constexpr int kPeerGone = 499;  // in the record only
+  bool claim(bool stream);               // true once: the right to answer
+  void finish(int status);               // tells the observers
   std::shared_ptr<const Service> service_;
   std::shared_ptr<Exchange> exchange_;
   mutable std::mutex mutex_;
   RequestRecord record_;  // guarded by mutex_, as all below
-  Clock::time_point begin_, last_token_;
-  bool streaming_ = false, finished_ = false;
+  bool claimed_ = false, streaming_ = false, finished_ = false;
+  const Clock::time_point begin_;
 };
 
 // A request on its way. Endpoints may move out of it.
 struct Call {
   std::shared_ptr<const Service> service;
+  std::shared_ptr<const ModelFacts> facts;
   HttpRequest request;
   std::shared_ptr<Reply> reply;
 };
@@ -81,6 +87,7 @@ std::vector<Endpoint> openapi_endpoints();      // openapi.cc
 std::vector<Endpoint> responses_endpoints();    // responses.cc
 std::vector<Endpoint> tokens_endpoints();       // tokens.cc
 
+ApiError internal_api_error();  // 500, and nothing of what went wrong
 // What an Error means to a client: usage, data, unsupported, limit are refusals of what it sent (400).
 ApiError client_error(const Error& error, std::string_view code, std::string_view param);
 
