@@ -197,6 +197,10 @@ void Engine::restore(int32_t sequence, std::span<const std::byte> state, const H
                                       state, name, accept);
 }
 
+int64_t Engine::kv_page_positions() {
+  return kernels::kBlock;
+}
+
 KvRoom Engine::kv_room() const {
   return {impl_->cache.bytes_allowed(), impl_->cache.bytes_in_use()};
 }

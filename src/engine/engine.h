@@ -97,6 +97,7 @@ class Engine {
   void trim(int32_t sequence, int64_t length);
   int64_t earliest_restart(int32_t sequence) const;
 
+  static int64_t kv_page_positions();  // of one page
   KvRoom kv_room() const;
   // The most that feeding n tokens to a sequence takes of the room: new pages, and copies of shared ones.
   int64_t kv_bytes_to_feed(int32_t sequence, int64_t n) const;

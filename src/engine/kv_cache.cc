@@ -208,6 +208,7 @@ KvPageView KvCache::page_view(int64_t layer, int32_t sequence, int64_t block) co
           .positions = std::min(kBlock, length(sequence) - block * kBlock),
           .room = kBlock,
           .shared = pages.is_shared(page),
+          .holders = pages.holders(page),
           .sliding = l.geometry.window > 0,
           .pool_offset = page * pages.page_bytes(),
           .bytes = {pages.data(page), l.geometry.page_bytes()},

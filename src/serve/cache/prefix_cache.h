@@ -3,6 +3,14 @@
 // from it, and costs the pages that nobody else holds. Layers with a window can go on only from a length
 // whose window is still held, so entries are left at useful points (mark). Used by the scheduler's thread
 // only.
+//
+// What is evicted first is what loses least: the tokens that would have to be computed again, times how
+// likely that is, per byte that only this entry holds:
+//
+//   (tokens - tokens that another entry could serve instead) * (1 + hits) / (1 + age) / bytes
+//
+// where age counts the prompts begun since its last use. Where sequences are short, and not bytes, without
+// the division by bytes.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +71,8 @@ class PrefixCache {
   void mark(int32_t sequence);
   // Takes over a sequence that its owner is done with: an entry, or closed.
   void give(int32_t sequence);
-  // Evicts, cheapest loss first, until `bytes` of the engine's KV room are free. False: everything is evicted
-  // and there are not.
+  // Evicts, cheapest loss first, until `bytes` of the engine's KV room are free. False: evicting everything
+  // would not do; then nothing is evicted.
   bool make_room(int64_t bytes);
   void clear();
 
