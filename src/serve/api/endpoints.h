@@ -29,7 +29,8 @@ class Reply {
   void answer(HttpAnswer answer);
   void json(const boost::json::value& body);  // with status 200
   // An answer; once a stream has begun, an event with the error, and the end of the stream.
-  void error(const ApiError& error);
+  // `event`: what is written into a stream instead.
+  void error(const ApiError& error, const std::string& event = {});
   void internal_error(std::string what);  // our own mistake, or the machine's: 500
 
   void begin_stream();  // text/event-stream

@@ -1,4 +1,5 @@
 // POST /v1/responses: a chat in the shapes of OpenAI's newer interface. Nothing is stored.
+#include <algorithm>
 #include <boost/json.hpp>
 #include <utility>
 
@@ -50,8 +51,12 @@ Order read_order(const Call& call, const ResponsesRequest& request) {
   order.job.max_tokens = tokens_to_generate(plan.prompt.size(), most, service, "max_completion_tokens");
   order.job.prompt = std::move(plan.prompt);
   order.job.stop_ids = service.model.stop_ids;
-  order.job.constraint = std::move(plan.constraint);
+  if (plan.constraint) order.job.constraint.emplace(std::move(*plan.constraint));
   order.job.logprobs = order.top_logprobs;
+  if (service.limits.reserved_guard && !facts.reserved.empty()) {
+    forbid(order.job.sampling, facts.reserved);
+    order.job.logprobs = std::max<int64_t>(order.top_logprobs.value_or(0), 1);
+  }
   order.text.tools = plan.tools;
   order.text.in_thought = plan.in_thought;
   order.one_call = plan.one_call;
@@ -62,6 +67,7 @@ class Responding : public Answering {
  public:
   Responding(Call& call, ResponsesRequest request, const Order& order)
       : Answering(call),
+        facts_(call.facts),
         stream_(request.stream),
         one_call_(order.one_call),
         top_logprobs_(order.top_logprobs),
@@ -76,11 +82,12 @@ class Responding : public Answering {
     return [this](std::string_view type, json::object fields) { send(type, std::move(fields)); };
   }
 
-  void send(std::string_view type, json::object fields) {
-    json::object event{{"type", type}, {"sequence_number", sequence_++}};
-    for (auto& field : fields) event[field.key()] = std::move(field.value());
-    reply().write(fmt::format("event: {}\ndata: {}\n\n", type, json::serialize(event)));
+  std::string event(std::string_view type, json::object fields) {
+    json::object all{{"type", type}, {"sequence_number", sequence_++}};
+    for (auto& field : fields) all[field.key()] = std::move(field.value());
+    return fmt::format("event: {}\ndata: {}\n\n", type, json::serialize(all));
   }
+  void send(std::string_view type, json::object fields) { reply().write(event(type, std::move(fields))); }
 
   void on_start(size_t, int64_t) override {
     if (!stream_ || reply().streaming()) return;  // a text that was preempted starts again
@@ -90,6 +97,7 @@ class Responding : public Answering {
   }
 
   Next on_token(size_t, TokenId id, const ScoredToken* score) override {
+    watch_reserved(score);
     take(reader_.push(id, top_logprobs_ ? score : nullptr));
     if (reader_.stop() || (one_call_ && reader_.has_calls())) return Next::stop;
     if (service().limits.loop_guard && guard_.push(id)) {
@@ -125,6 +133,22 @@ class Responding : public Answering {
     reply().end_stream();
   }
 
+  void on_failure(const ApiError& error, const std::string& internal) override {
+    if (!reply().streaming()) return Answering::on_failure(error, internal);
+    if (!internal.empty()) reply().note_internal(internal);
+    json::object failed = response("failed");
+    failed["error"] = {{"code", error.code()}, {"message", error.what()}};
+    reply().error(error, event("response.failed", {{"response", std::move(failed)}}));
+  }
+
+  // What the reserved guard forbids was what the model wanted most.
+  void watch_reserved(const ScoredToken* score) {
+    if (!service().limits.reserved_guard || score == nullptr || score->best.empty()) return;
+    if (std::binary_search(facts_->reserved.begin(), facts_->reserved.end(), score->best[0].id)) {
+      reply().add_guarded(0, 1);
+    }
+  }
+
   json::value usage() const {
     if (!end_) return nullptr;
     return {{"input_tokens", end_->prompt_tokens},
@@ -154,6 +178,7 @@ class Responding : public Answering {
     return out;
   }
 
+  const std::shared_ptr<const ModelFacts> facts_;
   const bool stream_, one_call_;
   const std::optional<int64_t> top_logprobs_;
   const uint64_t seed_;

@@ -79,6 +79,9 @@ struct Metrics::Impl {
         request_prompt(histogram("vllm:request_prompt_tokens", "Prompt tokens of a text.", kTokens)),
         request_generation(
             histogram("vllm:request_generation_tokens", "Generated tokens of a text.", kTokens)),
+        loops(counter("lapidary:loops_ended_total", "Texts that the loop guard ended.")),
+        reserved(counter("lapidary:reserved_wanted_total",
+                         "Tokens at which the model's best was a reserved one, while the guard is on.")),
         ends(counters("lapidary:text_ends_total", "Texts that ended, by our reasons.")),
         requests(counters("lapidary:http_requests_total", "Answered requests, by route and status.")) {
     // All values of these labels are there from the start, so that rates are right from the first event on.
@@ -140,6 +143,7 @@ struct Metrics::Impl {
   Family<Counter>& success;
   Histogram &first_token, &token_gap, &per_token, &whole, &queue, &prefill, &decode, &request_prompt,
       &request_generation;
+  Counter &loops, &reserved;
   Family<Counter>&ends, &requests;
 };
 
@@ -153,6 +157,8 @@ void Metrics::on_request(const RequestRecord& record) {
             {"status", known_status ? fmt::format("{}", record.status) : "other"}})
       .Increment();
   for (const JobEnd& end : record.texts) impl_->add_text(end);
+  impl_->loops.Increment(static_cast<double>(record.loops_ended));
+  impl_->reserved.Increment(static_cast<double>(record.reserved_wanted));
   for (const double gap : record.token_gaps) impl_->token_gap.Observe(gap);
   if (record.first_token_seconds >= 0) impl_->first_token.Observe(record.first_token_seconds);
   if (!record.texts.empty()) impl_->whole.Observe(record.seconds);
