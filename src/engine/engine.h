@@ -97,6 +97,7 @@ class Engine {
   void trim(int32_t sequence, int64_t length);
   int64_t earliest_restart(int32_t sequence) const;
 
+  static int64_t kv_page_positions();  // of one page
   KvRoom kv_room() const;
   // The most that feeding n tokens to a sequence takes of the room: new pages, and copies of shared ones.
   int64_t kv_bytes_to_feed(int32_t sequence, int64_t n) const;
@@ -127,6 +128,11 @@ class Engine {
   // for its pages. When a callback throws or a table row is damaged, the step at hand leaves no trace;
   // earlier steps (chunks) of the call stay.
   void forward(std::span<const Feed> feeds, OnLogits on_logits, Probe* probe = nullptr);
+
+  // Pages of the first sequence that hold what the second has at the same place, bit for bit, become those of
+  // the second: what restore() brought twice is there once, as after fork(). Returns the bytes this gave
+  // back.
+  int64_t share_pages(int32_t sequence, int32_t with);
 
   // The pages of a sequence: per owner in order of layers, in order of positions.
   void for_each_page(int32_t sequence, FunctionRef<void(const KvPageView&)> see) const;

@@ -15,7 +15,8 @@ class PagePool {
   int32_t take();                // with one holder; Error(limit) when none is left
   void share(int32_t page);      // one holder more
   void give_back(int32_t page);  // one holder less; free when it was the last
-  bool is_shared(int32_t page) const { return holders_[static_cast<size_t>(page)] > 1; }
+  int32_t holders(int32_t page) const { return holders_[static_cast<size_t>(page)]; }
+  bool is_shared(int32_t page) const { return holders(page) > 1; }
   std::byte* data(int32_t page) const { return memory_.data() + static_cast<size_t>(page) * page_bytes_; }
   int64_t page_bytes() const { return static_cast<int64_t>(page_bytes_); }
   int64_t bytes_in_use() const { return in_use_ * static_cast<int64_t>(page_bytes_); }

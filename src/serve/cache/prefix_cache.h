@@ -3,6 +3,14 @@
 // from it, and costs the pages that nobody else holds. Layers with a window can go on only from a length
 // whose window is still held, so entries are left at useful points (mark). Used by the scheduler's thread
 // only.
+//
+// What is evicted first is what loses least: the tokens that would have to be computed again, times how
+// likely that is, per byte that only this entry holds:
+//
+//   (tokens - tokens that another entry could serve instead) * (1 + hits) / (1 + age) / bytes
+//
+// where age counts the prompts begun since its last use. Where sequences are short, and not bytes, without
+// the division by bytes.
 #pragma once
 
 #include <cstdint>
@@ -63,14 +71,15 @@ class PrefixCache {
   void mark(int32_t sequence);
   // Takes over a sequence that its owner is done with: an entry, or closed.
   void give(int32_t sequence);
-  // Evicts, cheapest loss first, until `bytes` of the engine's KV room are free. False: everything is evicted
-  // and there are not.
+  // Evicts, cheapest loss first, until `bytes` of the engine's KV room are free. False: evicting everything
+  // would not do; then nothing is evicted.
   bool make_room(int64_t bytes);
   void clear();
 
-  // Entries as states, each in a blob of its own; those that the store has already are not written again,
-  // those of entries that are gone are removed. Returns the tokens that the store now holds. Errors of the
-  // store.
+  // Entries as states, each in a blob of its own: sequences that no longer one begins with, the last mark
+  // before the end of each, and marks that were of use. Those that the store has already are not written
+  // again, those of entries that are gone are removed. Returns the tokens that the store now holds. Errors of
+  // the store.
   int64_t save(StateStore& store, const Hash128& model);
   // What of the store goes with this model and fits. A blob that does not (damaged, another model, another
   // arithmetic) is left alone, counted and reported; it never stops the server.
