@@ -84,6 +84,7 @@ class Served {
     engine_ = std::make_unique<Engine>(checkpoint_.spec, *checkpoint_.tensors, engine);
     SchedulerOptions scheduler;
     scheduler.max_queued = options.max_queued;
+    scheduler.max_running = 16;
     scheduler.step_rows = 32;
     scheduler.vocab_size = std::min(checkpoint_.spec.vocab_size, tokenizer_.vocab_size());
     scheduler.cache.max_entries = 16;
