@@ -63,7 +63,7 @@ function onproblem(error) {
   if (error.code === "no_chat_template") return noChat();
   if (error.setting) {
     panel("settings", true);
-    byId(`set-${error.setting}`)?.focus();
+    byId(`set-${error.setting}`).focus();
     settings.mark(error.setting, error.message);
     return;
   }
@@ -86,6 +86,7 @@ function showTab(name) {
 
 // Side panels: one at a time; beside the text where there is room, above it elsewhere.
 function panel(name, open) {
+  if (open && name === "settings") settings.draw();
   for (const other of ["settings", "live"]) {
     const show = other === name && open;
     byId(other).hidden = !show;

@@ -53,11 +53,13 @@ export class Chat {
     });
     byId("chat").replaceChildren(
       this.scroller,
-      element("div", { class: "composer" }, this.down, this.problem,
-        element("div", { class: "composer-box" }, this.field, this.go),
-        element("div", { class: "composer-foot" },
-          element("label", { class: "check" }, this.shade, "Token probabilities"),
-          element("span", { class: "keys" }, "Enter sends, Shift+Enter is a new line, Esc stops"))),
+      element("div", { class: "down-place" }, this.down),
+      element("div", { class: "composer-frame" },
+        element("div", { class: "composer" }, this.problem,
+          element("div", { class: "composer-box" }, this.field, this.go),
+          element("div", { class: "composer-foot" },
+            element("label", { class: "check" }, this.shade, "Token probabilities"),
+            element("span", { class: "keys" }, "Enter sends, Shift+Enter is a new line, Esc stops")))),
     );
   }
 

@@ -48,6 +48,7 @@ export function paced(work, every) {
 // A text field that is as high as its text, up to the limit that its style sets.
 export function grow(area) {
   const fit = () => {
+    if (!area.checkVisibility()) return; // it has no height yet
     area.style.height = "auto";
     area.style.height = `${area.scrollHeight + area.offsetHeight - area.clientHeight}px`;
   };
