@@ -41,9 +41,9 @@ demo: ## From an empty machine to text from a real model: sets up, builds, fetch
 test: ## All that CI runs: release and sanitizer tests, layer rule, fuzz smoke, real models
 	@tools/bootstrap test
 	@tools/fetch_model.py $(MODELS)
-	@$(MAKE) --no-print-directory build-release build-asan build-fuzz
+	@$(MAKE) --no-print-directory build-release build-asan build-tsan build-fuzz
 	@mkdir -p build/ci
-	@printf 'subdirs("%s")\n' $(CURDIR)/build $(CURDIR)/build-asan $(CURDIR)/build-fuzz >build/ci/CTestTestfile.cmake
+	@printf 'subdirs("%s")\n' $(CURDIR)/build $(CURDIR)/build-asan $(CURDIR)/build-tsan $(CURDIR)/build-fuzz >build/ci/CTestTestfile.cmake
 	@FUZZ_SECONDS=15 $(call run_ctest,build/ci)
 
 .PHONY: build-release
@@ -55,6 +55,11 @@ build-release:
 build-asan:
 	cmake -S . -B build-asan -G Ninja -DLAPIDARY_TESTS=ON -DLAPIDARY_WERROR=ON -DLAPIDARY_SANITIZE=ON -DLAPIDARY_REFERENCE=OFF
 	ninja -C build-asan -j $(JOBS)
+
+.PHONY: build-tsan
+build-tsan:
+	cmake -S . -B build-tsan -G Ninja -DLAPIDARY_TESTS=ON -DLAPIDARY_WERROR=ON -DLAPIDARY_TSAN=ON -DLAPIDARY_REFERENCE=OFF
+	ninja -C build-tsan -j $(JOBS) serve_test
 
 .PHONY: build-fuzz
 build-fuzz:
@@ -83,7 +88,7 @@ tidy: build-release ## clang-tidy over the sources
 
 .PHONY: clean
 clean: ## Removes everything that was built (models stay in the user's cache)
-	rm -rf build build-asan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz
 
 .PHONY: help
 help: ## This list
