@@ -4,7 +4,7 @@
     bench/serve/run.py --work DIR                              everything: fetches and builds llama.cpp; most of an hour
     bench/serve/run.py --llama-bin DIR --work DIR --rounds 3 --only streams,together --models smollm2-135m-instruct
     bench/serve/run.py --work DIR --update docs/benchmarks.md  puts the tables between the document's markers
-    bench/serve/run.py --smoke MODEL --work DIR                ours alone and a little of everything, as CI runs it
+    bench/serve/run.py --smoke --work DIR                      ours alone and a little of everything, as CI runs it
     bench/serve/run.py --self-test                             no server but one of its own, no network
 
 Rows (--only): streams (1, 4 and 16 clients, one request after the other each), together (16 requests that arrive at once), replay
@@ -47,7 +47,7 @@ class Plan:
 class Smoke(Plan):
     streams, requests, prompt_words, tokens = (1, 4), 1, 8, 4
     conversations, turns, prefix_words, turn_words, answer_tokens = 2, 3, 20, 4, 4
-    intruder_words, running_tokens, long_context = 100, 400, 512
+    intruder_words, running_tokens, long_context = 600, 3000, 4096
     slots, context = 4, 512
     sigterm_tokens = 40
 
@@ -150,7 +150,7 @@ def parse_arguments(arguments):
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--flags", default="", help="more flags of lapidary serve, as one argument; they are said in the tables")
     parser.add_argument("--update", type=pathlib.Path, help="document whose tables are replaced")
-    parser.add_argument("--smoke", metavar="MODEL", help="ours alone with this model file, in seconds")
+    parser.add_argument("--smoke", action="store_true", help="ours alone with a small made model, in seconds")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args(arguments)
     if not options.work and not options.self_test:
@@ -167,10 +167,13 @@ def ours(options):
 
 
 def smoke(options):
-    """Everything once with a small model; every number must be there."""
-    options.stop_ids = {"smoke": (1,)}
+    """Everything once; every number must be there."""
+    sys.path.append(str(ROOT / "tests" / "clients"))
+    import made_model
+
+    options.stop_ids = {"made": made_model.STOP_IDS}
     comparison = Comparison(options, Smoke, {tables.OURS: ours(options)})
-    comparison.round(0, "smoke", options.smoke)
+    comparison.round(0, "made", made_model.make(options.work / "made"))
     missing = set(options.only) - {row for _, row, _, _ in comparison.values}
     wrong = {key: sides for key, sides in comparison.values.items() if not all(value > 0 for value in sides[tables.OURS])}
     if missing or wrong:
