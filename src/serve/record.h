@@ -19,6 +19,8 @@ struct RequestRecord {
   double seconds = 0;               // from the whole request to the last byte handed over
   double first_token_seconds = -1;  // -1: no token
   std::vector<double> token_gaps;   // seconds between tokens, of all texts
+  int64_t loops_ended = 0;          // texts that the loop guard ended
+  int64_t reserved_wanted = 0;      // tokens at which the model's best was a reserved one (the guard on)
   std::vector<JobEnd> texts;        // of a request that generates, scores or embeds
 };
 

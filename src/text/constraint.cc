@@ -14,8 +14,12 @@ Constraint::Constraint(const GrammarEnv& env, TurnSyntax syntax, const Grammar& 
       calls_(syntax_.call_open ? options.calls : std::nullopt),
       content_(content.begin()),
       may_think_(options.thinking && syntax_.thought_open && !options.in_thought),
+      must_call_(options.must_call),
       state_(options.in_thought && syntax_.thought_open ? State::thought : State::start),
-      mask_(mask_words(env.vocab_size())) {}
+      mask_(mask_words(env.vocab_size())) {
+  ensure(!must_call_ || calls_, ErrorCode::usage,
+         "a call is demanded, and the model has no way to write one");
+}
 
 Constraint::Constraint(const Constraint& other)
     : env_(other.env_),
@@ -24,6 +28,7 @@ Constraint::Constraint(const Constraint& other)
       content_(other.content_.fork()),
       call_(other.call_ ? std::optional(other.call_->fork()) : std::nullopt),
       may_think_(other.may_think_),
+      must_call_(other.must_call_),
       state_(other.state_),
       mask_(other.mask_) {}
 
@@ -44,7 +49,7 @@ std::span<const uint32_t> Constraint::mask() {
   std::fill(mask_.begin(), mask_.end(), 0);
   switch (state_) {
     case State::start:
-      content_.mask(mask_);
+      if (!must_call_) content_.mask(mask_);
       if (may_think_) allow(syntax_.thought_open);
       allow(call);
       break;
@@ -90,6 +95,7 @@ bool Constraint::accepts(TokenId id) {
         state_ = State::thought;
         return true;
       }
+      if (must_call_) return false;
       [[fallthrough]];
     case State::content:
       if (!content_.consume(id)) return false;

@@ -21,6 +21,7 @@ struct ConstraintOptions {
   bool thinking = false;         // the model may think before it answers
   bool in_thought = false;       // the prompt ends inside an open thought
   std::optional<Grammar> calls;  // GrammarEnv::call_body of the declared tools; absent: no calls
+  bool must_call = false;        // a call and nothing else (after thinking); REQUIRES: calls
 };
 
 class Constraint {
@@ -51,7 +52,7 @@ class Constraint {
   std::optional<Grammar> calls_;
   GrammarMatcher content_;
   std::optional<GrammarMatcher> call_;
-  bool may_think_;
+  bool may_think_, must_call_;
   State state_;
   MaskBits mask_;
 };

@@ -1,11 +1,12 @@
-// `lapidary run` bound by grammars, with thoughts and tools: a small golden model with a vocabulary made here
-// that has Gemma 4's delimiters.
+// `lapidary run` bound by grammars, with thoughts and tools: a small golden model with a vocabulary that
+// has Gemma 4's delimiters.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
 #include <filesystem>
 
+#include "support/delimited_vocabulary.h"
 #include "support/golden.h"
 #include "support/program.h"
 
@@ -17,57 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSchema =
     R"({"type":"object","properties":{"n":{"type":"integer","minimum":0,"maximum":99},"ok":{"type":"boolean"}},"required":["n","ok"],"additionalProperties":false})";
-constexpr const char* kTemplate =
-    "<bos>{% if tools %}{% for t in tools %}(tool {{ t.function.name }}){% endfor %}{% endif %}"
-    "{% for m in messages %}<|turn>{{ m.role }}\n{{ m.content }}<turn|>\n{% endfor %}"
-    "<|turn>model\n{% if enable_thinking is defined and not enable_thinking "
-    "%}<|channel>thought\n<channel|>{% endif %}";
 constexpr const char* kTools =
     R"([{"type":"function","function":{"name":"look_up","parameters":{"type":"object","properties":{"q":{"type":"string"}}}}}])";
-
-// Ids of the delimiters in the vocabulary below.
-constexpr int kChannel = 4, kChannelEnd = 5, kCall = 6, kCallEnd = 7, kTurnEnd = 10;
-
-// 320 tokens: specials, the bytes that are printable, and fillers.
-std::string tokenizer_json() {
-  json::object vocabulary;
-  json::array added;
-  int next = 0;
-  const auto add = [&](const std::string& text) { vocabulary[text] = next++; };
-  for (const char* special : {"<pad>", "<eos>", "<bos>", "<unk>", "<|channel>", "<channel|>", "<|tool_call>",
-                              "<tool_call|>", "<|\"|>", "<|turn>", "<turn|>", "<|tool_response>"}) {
-    added.push_back({{"id", next},
-                     {"content", special},
-                     {"special", true},
-                     {"normalized", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"single_word", false}});
-    add(special);
-  }
-  for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte));
-  for (int i = 0; next < 320; ++i)
-    add(i < 26 ? std::string(1, static_cast<char>('a' + i)) : fmt::format("word{}", i));
-  return json::serialize(json::object{
-      {"version", "1.0"},
-      {"added_tokens", added},
-      {"normalizer", {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\xE2\x96\x81"}}},
-      {"pre_tokenizer", nullptr},
-      {"post_processor", nullptr},
-      {"decoder",
-       {{"type", "Sequence"},
-        {"decoders",
-         json::array{
-             json::object{{"type", "Replace"}, {"pattern", {{"String", "\xE2\x96\x81"}}}, {"content", " "}},
-             json::object{{"type", "ByteFallback"}}, json::object{{"type", "Fuse"}}}}}},
-      {"model",
-       {{"type", "BPE"},
-        {"unk_token", "<unk>"},
-        {"fuse_unk", true},
-        {"byte_fallback", true},
-        {"vocab", vocabulary},
-        {"merges", json::array{}}}}});
-}
 
 class GrammarRun : public testing::Test {
  protected:
@@ -75,8 +27,8 @@ class GrammarRun : public testing::Test {
     const fs::path from = data_path("models/gemma4-e2b-tiny"), to = program_.folder().path() / "model";
     fs::create_directory(to);
     for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(from / name, to / name);
-    program_.folder().write("model/tokenizer.json", tokenizer_json());
-    program_.folder().write("model/chat_template.jinja", kTemplate);
+    program_.folder().write("model/tokenizer.json", delimited_tokenizer_json());
+    program_.folder().write("model/chat_template.jinja", kDelimitedTemplate);
     program_.folder().write("tools.json", kTools);
   }
   std::vector<std::string> arguments(std::vector<std::string> more) const {

@@ -33,6 +33,7 @@ struct ServedModel {
   int64_t context = 0;
   int64_t words = 0;  // tokens that can be drawn: the lesser of the vocabularies of tokenizer and model
   std::string numeric_mode;
+  std::string hash;  // of its weights and configuration, as text: part of system_fingerprint
 };
 
 struct ApiLimits {
