@@ -53,7 +53,7 @@ auto rendered(Render render) {
   }
 }
 
-Grammar compile(const GrammarEnv& env, const ContentFormat& format) {
+std::optional<Grammar> compile(const GrammarEnv& env, const ContentFormat& format) {
   try {
     switch (format.kind) {
       case ContentFormat::Kind::text: break;
@@ -61,11 +61,20 @@ Grammar compile(const GrammarEnv& env, const ContentFormat& format) {
       case ContentFormat::Kind::regex: return env.regex(format.source);
       case ContentFormat::Kind::grammar: return env.lark(format.source);
     }
-    return env.regex("x");  // beside calls that must come: never asked
+    return {};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
     const char* code = format.kind == ContentFormat::Kind::schema ? "invalid_schema" : "invalid_grammar";
     throw client_error(error, code, format.path);
+  }
+}
+
+Grammar compile_calls(const GrammarEnv& env, const ChatTools& tools) {
+  try {
+    return env.call_body(tools.tools);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+    throw client_error(error, "invalid_schema", tools.path);
   }
 }
 
@@ -80,7 +89,7 @@ Constraint constraint(const Service& service, const ChatTools& tools, const Cont
   options.thinking = thinking;
   options.in_thought = in_thought;
   options.must_call = tools.choice == ChatTools::Choice::required;
-  if (!tools.names.empty()) options.calls = model.grammars->call_body(tools.names);
+  if (!tools.tools.empty()) options.calls = compile_calls(*model.grammars, tools);
   return {*model.grammars, model.syntax, compile(*model.grammars, format), options};
 }
 
@@ -114,10 +123,10 @@ ChatPlan plan_chat(const Service& service, const ModelFacts& facts, const ChatMe
   ChatPlan plan;
   plan.prompt = rendered([&] { return chat_ids(*model.chat, *model.tokenizer, request); });
   plan.in_thought = ends_in_thought(model.syntax, plan.prompt);
-  plan.tools = !tools.names.empty();
+  plan.tools = !tools.tools.empty();
   plan.one_call = plan.tools && !tools.parallel;
   const bool prefilled = messages.prefill && !messages.prefill->empty();
-  if (format.kind != ContentFormat::Kind::text || tools.choice == ChatTools::Choice::required) {
+  if (format.kind != ContentFormat::Kind::text || tools.bound()) {
     const bool thinking = options.thinking.value_or(false) && !prefilled;
     plan.constraint.emplace(constraint(service, tools, format, thinking, plan.in_thought));
   }
