@@ -29,6 +29,7 @@ Examples:
   lapidary verify smollm2-135m-instruct                     the engine against a float reference
   lapidary convert ~/models/gemma-4-12b out.gguf --type Q4_K_M
   lapidary bench smollm2-135m-instruct -p 512 -n 64         tokens per second, beside what the machine can do
+  lapidary serve smollm2-135m-instruct                      an OpenAI-compatible server on port 8080
   lapidary kv plan smollm2-135m-instruct                    what a KV cache takes; kv --help has the whole lab
   lapidary pack smollm2-135m-instruct smollm2.lapidary      one file that starts at once
 
@@ -140,6 +141,7 @@ int run_program(int argc, const char* const* argv) {
     add_convert_command(program, action);
     add_bench_command(program, action);
     add_pack_command(program, action);
+    add_serve_command(program, action);
     add_kv_command(program, action);
     return parse_and_run(program, action, argc, argv);
   } catch (const Error& error) {

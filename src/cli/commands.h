@@ -17,6 +17,7 @@ void add_convert_command(CLI::App& program, Action& action);
 void add_bench_command(CLI::App& program, Action& action);
 void add_pack_command(CLI::App& program, Action& action);
 void add_kv_command(CLI::App& program, Action& action);
+void add_serve_command(CLI::App& program, Action& action);
 
 const std::string& command_line();  // as it was typed, "lapidary kv trace ..."
 

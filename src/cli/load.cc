@@ -153,6 +153,7 @@ EngineOptions engine_options(const Checkpoint& checkpoint, const EngineFlags& fl
   options.context = context_of(checkpoint, flags);
   options.kv_dtype = kv_types_from_name(flags.kv_dtype, "--kv-dtype");
   options.keep_behind = flags.keep_behind;
+  options.kv_bytes = flags.kv_bytes;
   options.arithmetic = arithmetic_from_name(flags.arithmetic);
   options.mode = numeric_mode_from_name(flags.mode);
   options.copy_packed = flags.weights == "copy";

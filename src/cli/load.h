@@ -27,6 +27,7 @@ struct EngineFlags {
   std::string quantise;         // mix that float weights are quantised to while they are read; empty: none
   int64_t keep_behind = 0;      // a flag of commands that go back in a text
   int64_t sequences = 1;        // no flag: how many the command keeps at once
+  int64_t kv_bytes = 0;         // no flag: of the pages of all sequences; 0: room for all at their greatest
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 // For commands that hold one run to another by its bits: without --mode, which leaves it at exact.

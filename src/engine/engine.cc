@@ -201,6 +201,14 @@ int64_t Engine::kv_page_positions() {
   return kernels::kBlock;
 }
 
+int64_t Engine::share_pages(int32_t sequence, int32_t with) {
+  impl_->check_open(sequence);
+  impl_->check_open(with);
+  const int64_t before = impl_->cache.bytes_in_use();
+  impl_->cache.share_equal_pages(sequence, with);
+  return before - impl_->cache.bytes_in_use();
+}
+
 KvRoom Engine::kv_room() const {
   return {impl_->cache.bytes_allowed(), impl_->cache.bytes_in_use()};
 }

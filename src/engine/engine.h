@@ -129,6 +129,11 @@ class Engine {
   // earlier steps (chunks) of the call stay.
   void forward(std::span<const Feed> feeds, OnLogits on_logits, Probe* probe = nullptr);
 
+  // Pages of the first sequence that hold what the second has at the same place, bit for bit, become those of
+  // the second: what restore() brought twice is there once, as after fork(). Returns the bytes this gave
+  // back.
+  int64_t share_pages(int32_t sequence, int32_t with);
+
   // The pages of a sequence: per owner in order of layers, in order of positions.
   void for_each_page(int32_t sequence, FunctionRef<void(const KvPageView&)> see) const;
 

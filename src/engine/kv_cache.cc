@@ -347,6 +347,34 @@ void KvCache::copy_in(int64_t layer, int32_t sequence, int64_t block, int64_t n,
   });
 }
 
+void KvCache::share_equal_pages(int32_t sequence, int32_t with) {
+  const std::span<const int32_t> mine = tokens(sequence), theirs = tokens(with);
+  const size_t n = std::min(mine.size(), theirs.size());
+  const auto common =
+      std::mismatch(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(n), theirs.begin());
+  const int64_t whole = (common.first - mine.begin()) / kBlock;
+  for (size_t i = 0; i < layers_.size(); i++) {
+    const Layer& layer = layers_[i];
+    if (!layer.geometry.owner) continue;
+    PageTable& to = at(sequence).tables[i];
+    const PageTable& from = at(with).tables[i];
+    PagePool& pages = pool(layer);
+    for (int64_t b = std::max(to.first, from.first); b < std::min({to.end, from.end, whole}); b++) {
+      int32_t& page = to.pages[static_cast<size_t>(b % layer.ring)];
+      const int32_t other = from.pages[static_cast<size_t>(b % layer.ring)];
+      bool same = page != other;
+      const std::ptrdiff_t apart = pages.data(other) - pages.data(page);
+      for_pieces(layer.geometry, pages.data(page), kBlock, [&](const std::byte* piece, size_t bytes) {
+        same = same && std::memcmp(piece, piece + apart, bytes) == 0;
+      });
+      if (!same) continue;
+      pages.share(other);
+      pages.give_back(page);
+      page = other;
+    }
+  }
+}
+
 std::optional<KvCache::Misfit> KvCache::store(const kernels::Kernels& kernels, int64_t layer,
                                               int32_t sequence, int64_t position, float* k, float* v) {
   const KvGeometry& g = geometry(layer);

@@ -81,6 +81,9 @@ class KvCache {
   void copy_out(int64_t layer, int32_t sequence, int64_t block, int64_t n, std::byte* packed) const;
   void copy_in(int64_t layer, int32_t sequence, int64_t block, int64_t n, const std::byte* packed);
 
+  // Whole pages that hold the same of the same tokens become those of `with`.
+  void share_equal_pages(int32_t sequence, int32_t with);
+
   // The page of a layer that holds positions [block * kBlock, (block + 1) * kBlock). REQUIRES: live.
   std::byte* page(int64_t layer, int32_t sequence, int64_t block) const;
   KvPageView page_view(int64_t layer, int32_t sequence, int64_t block) const;  // REQUIRES: live

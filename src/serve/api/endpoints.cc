@@ -60,14 +60,14 @@ void Reply::json(const boost::json::value& body) {
   answer({200, "application/json", boost::json::serialize(body), {}});
 }
 
-void Reply::error(const ApiError& error) {
+void Reply::error(const ApiError& error, const std::string& event) {
   {
     const std::lock_guard lock(mutex_);
     record_.error_code = error.code();
     record_.error_param = error.param();
   }
   if (streaming()) {
-    write(sse_event(error.body()));
+    write(event.empty() ? sse_event(error.body()) : event);
     return end_stream();
   }
   HttpAnswer answer{error.status(), "application/json", error.body(), {}};
@@ -154,6 +154,12 @@ std::vector<Endpoint> all_endpoints() {
   for (auto* list : {
            chat_endpoints,
            completions_endpoints,
+           responses_endpoints,
+           embeddings_endpoints,
+           tokens_endpoints,
+           models_endpoints,
+           kv_endpoints,
+           openapi_endpoints,
        }) {
     std::vector<Endpoint> some = list();
     std::move(some.begin(), some.end(), std::back_inserter(all));

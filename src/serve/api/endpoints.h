@@ -29,7 +29,8 @@ class Reply {
   void answer(HttpAnswer answer);
   void json(const boost::json::value& body);  // with status 200
   // An answer; once a stream has begun, an event with the error, and the end of the stream.
-  void error(const ApiError& error);
+  // `event`: what is written into a stream instead.
+  void error(const ApiError& error, const std::string& event = {});
   void internal_error(std::string what);  // our own mistake, or the machine's: 500
 
   void begin_stream();  // text/event-stream
@@ -83,6 +84,12 @@ std::vector<Endpoint> all_endpoints();
 
 std::vector<Endpoint> chat_endpoints();         // chat.cc
 std::vector<Endpoint> completions_endpoints();  // completions.cc
+std::vector<Endpoint> embeddings_endpoints();   // embeddings.cc
+std::vector<Endpoint> kv_endpoints();           // kv.cc
+std::vector<Endpoint> models_endpoints();       // models.cc
+std::vector<Endpoint> openapi_endpoints();      // openapi.cc
+std::vector<Endpoint> responses_endpoints();    // responses.cc
+std::vector<Endpoint> tokens_endpoints();       // tokens.cc
 
 ApiError internal_api_error();  // 500, and nothing of what went wrong
 // What an Error means to a client: usage, data, unsupported, limit are refusals of what it sent (400).

@@ -76,9 +76,10 @@ class PrefixCache {
   bool make_room(int64_t bytes);
   void clear();
 
-  // Entries as states, each in a blob of its own; those that the store has already are not written again,
-  // those of entries that are gone are removed. Returns the tokens that the store now holds. Errors of the
-  // store.
+  // Entries as states, each in a blob of its own: sequences that no longer one begins with, the last mark
+  // before the end of each, and marks that were of use. Those that the store has already are not written
+  // again, those of entries that are gone are removed. Returns the tokens that the store now holds. Errors of
+  // the store.
   int64_t save(StateStore& store, const Hash128& model);
   // What of the store goes with this model and fits. A blob that does not (damaged, another model, another
   // arithmetic) is left alone, counted and reported; it never stops the server.

@@ -50,6 +50,8 @@ struct PrefixCache::Impl {
   void use(Entry& entry);
   void drop(int32_t sequence, bool close = true);
 
+  std::vector<int32_t> worth_a_blob() const;
+
   // The entry whose loss is least; -1 without entries. `but` is spared.
   int32_t cheapest(bool per_byte, int32_t but = -1);
   void evict(int32_t sequence);

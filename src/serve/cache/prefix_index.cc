@@ -15,7 +15,7 @@ int64_t common_from(std::span<const TokenId> a, std::span<const TokenId> b, size
   return std::mismatch(a.begin() + offset, end, b.begin() + offset).first - a.begin();
 }
 
-bool begins_with(std::span<const TokenId> text, std::span<const TokenId> prefix) {
+bool starts_with(std::span<const TokenId> text, std::span<const TokenId> prefix) {
   return text.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), text.begin());
 }
 
@@ -60,7 +60,10 @@ PrefixIndex::Found PrefixIndex::find(std::span<const TokenId> tokens, std::span<
       int64_t n = length(level * static_cast<size_t>(page_));
       if (n <= found.common && !better(n)) continue;
       n = length(0);  // the hash said so; now the tokens
-      found.common = std::max(found.common, n);
+      if (n > found.common) {
+        found.common = n;
+        found.alike = sequence;
+      }
       if (!better(n)) continue;
       found.usable = {sequence, n};
       whole = n == static_cast<int64_t>(held.tokens.size());
@@ -76,20 +79,34 @@ int32_t PrefixIndex::covering(std::span<const TokenId> tokens, std::span<const H
   if (list == at_.end()) return -1;
   for (const int32_t sequence : list->second) {
     const Held& held = held_.at(sequence);
-    if (held.earliest <= earliest && begins_with(held.tokens, tokens)) return sequence;
+    if (held.earliest <= earliest && starts_with(held.tokens, tokens)) return sequence;
   }
   return -1;
 }
 
+bool PrefixIndex::begins_with(const Held& text, const Held& prefix) {
+  const size_t border = prefix.hashes.size() - 1;
+  return border < text.hashes.size() && text.hashes[border] == prefix.hashes[border] &&
+         starts_with(text.tokens, prefix.tokens);
+}
+
+std::vector<int32_t> PrefixIndex::longer(int32_t sequence) const {
+  std::vector<int32_t> longer;
+  for (const int32_t other : at_.at(hashes(sequence).back()))
+    if (other != sequence && begins_with(held_.at(other), held_.at(sequence))) longer.push_back(other);
+  return longer;
+}
+
+std::vector<int32_t> PrefixIndex::shorter(int32_t sequence) const {
+  std::vector<int32_t> shorter;
+  for (const auto& [other, held] : held_)
+    if (other != sequence && begins_with(held_.at(sequence), held)) shorter.push_back(other);
+  return shorter;
+}
+
 std::vector<int32_t> PrefixIndex::covered_by(int32_t sequence) const {
-  const Held& whole = held_.at(sequence);
-  std::vector<int32_t> covered;
-  for (const auto& [other, held] : held_) {
-    if (other == sequence || held.hashes.size() > whole.hashes.size() || whole.earliest > held.earliest ||
-        held.hashes.back() != whole.hashes[held.hashes.size() - 1])
-      continue;
-    if (begins_with(whole.tokens, held.tokens)) covered.push_back(other);
-  }
+  std::vector<int32_t> covered = shorter(sequence);
+  std::erase_if(covered, [&](int32_t other) { return earliest(sequence) > earliest(other); });
   return covered;
 }
 

@@ -30,6 +30,7 @@ class PrefixIndex {
   struct Found {
     Match usable;        // the longest prefix, of at most `limit` tokens, that one can go on from
     int64_t common = 0;  // the longest that one has, whether it can or not; at most `limit`
+    int32_t alike = -1;  // which has that
   };
   // `hashes`: page_hashes(tokens). `but`: a sequence to look past.
   Found find(std::span<const TokenId> tokens, std::span<const Hash128> hashes, int64_t limit,
@@ -41,6 +42,9 @@ class PrefixIndex {
   // The sequences that this one makes superfluous in the same way.
   std::vector<int32_t> covered_by(int32_t sequence) const;
 
+  std::vector<int32_t> longer(int32_t sequence) const;   // those that begin with all of its tokens
+  std::vector<int32_t> shorter(int32_t sequence) const;  // those that it begins with
+
   std::span<const TokenId> tokens(int32_t sequence) const { return held_.at(sequence).tokens; }
   std::span<const Hash128> hashes(int32_t sequence) const { return held_.at(sequence).hashes; }
   int64_t earliest(int32_t sequence) const { return held_.at(sequence).earliest; }
@@ -51,6 +55,8 @@ class PrefixIndex {
     std::vector<Hash128> hashes;
     int64_t earliest = 0;
   };
+  static bool begins_with(const Held& text, const Held& prefix);
+
   int64_t page_;
   std::map<int32_t, Held> held_;
   std::unordered_map<Hash128, std::vector<int32_t>, HashOfHash> at_;  // never an empty list
