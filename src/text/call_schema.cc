@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -15,13 +16,18 @@ namespace json = boost::json;
 namespace {
 
 constexpr size_t kMaxRules = 2000;
+constexpr int64_t kMaxRepeats = 2000;  // characters of a string, items of a list, where they are bounded
 
 constexpr std::array<std::string_view, 11> kDescribing = {"title",      "description", "default",  "examples",
                                                           "example",    "$comment",    "$schema",  "$id",
                                                           "deprecated", "readOnly",    "writeOnly"};
-constexpr std::array<std::string_view, 13> kKnown = {
-    "type",  "properties", "required", "additionalProperties", "items", "minItems", "enum", "const",
-    "anyOf", "$ref",       "$defs",    "definitions",          "allOf"};
+constexpr std::array<std::string_view, 5> kBounds = {"minimum", "maximum", "exclusiveMinimum",
+                                                     "exclusiveMaximum", "multipleOf"};
+constexpr std::array<std::string_view, 16> kKnown = {
+    "type",      "properties", "required", "additionalProperties",
+    "items",     "minItems",   "maxItems", "minLength",
+    "maxLength", "enum",       "const",    "anyOf",
+    "allOf",     "$ref",       "$defs",    "definitions"};
 
 template <size_t N>
 bool among(std::string_view word, const std::array<std::string_view, N>& words) {
@@ -69,9 +75,12 @@ class Rules {
     fail(code, "{}, {}: {}", where_, path, fmt::format(format, std::forward<Args>(args)...));
   }
 
-  std::string rule(const std::string& body) {
+  std::string next_name() {
     if (++count_ > kMaxRules) wrong(ErrorCode::limit, "#", "more than {} rules", kMaxRules);
-    std::string name = fmt::format("{}_{}", name_, count_);
+    return fmt::format("{}_{}", name_, count_);
+  }
+  std::string rule(const std::string& body) {
+    std::string name = next_name();
     out_ += name + ": " + body + "\n";
     return name;
   }
@@ -84,7 +93,7 @@ class Rules {
   void check_keywords(const json::object& schema, const std::string& path) const {
     for (const auto& item : schema) {
       const std::string_view word(item.key().data(), item.key().size());
-      if (among(word, kKnown) || among(word, kDescribing)) continue;
+      if (among(word, kKnown) || among(word, kBounds) || among(word, kDescribing)) continue;
       wrong(ErrorCode::unsupported, path, "the keyword {} is not enforced for the arguments of calls",
             quoted(word));
     }
@@ -168,14 +177,57 @@ class Rules {
 
   std::string typed(const json::string& name, const json::object& schema, const std::string& path,
                     int level) {
-    if (name == "string") return "string";
-    if (name == "number") return "NUMBER";
-    if (name == "integer") return "INTEGER";
+    if (name == "string") return string(schema, path);
+    if (name == "number" || name == "integer") return number(name, schema, path);
     if (name == "boolean") return "(\"true\" | \"false\")";
     if (name == "null") return "\"null\"";
     if (name == "array") return list(schema, path, level);
     if (name == "object") return nested_object(schema, path, level);
     wrong(ErrorCode::data, path + "/type", "there is no type {}", quoted(json::serialize(name)));
+  }
+
+  // Nothing: the keyword is absent.
+  std::optional<int64_t> count(const json::object& schema, const char* keyword,
+                               const std::string& path) const {
+    const json::value* value = schema.if_contains(keyword);
+    if (value == nullptr) return {};
+    if (!value->is_int64() || value->get_int64() < 0) {
+      wrong(ErrorCode::data, path, "{}: expected a number of 0 or more", keyword);
+    }
+    if (value->get_int64() > kMaxRepeats) {
+      wrong(ErrorCode::limit, path, "{}: more than {} is not enforced", keyword, kMaxRepeats);
+    }
+    return value->get_int64();
+  }
+
+  std::string string(const json::object& schema, const std::string& path) {
+    const std::optional<int64_t> least = count(schema, "minLength", path),
+                                 most = count(schema, "maxLength", path);
+    if (!least && !most) return "string";
+    if (most && least.value_or(0) > *most) wrong(ErrorCode::data, path, "minLength is above maxLength");
+    if (most == 0) return marked("");
+    const std::string name = next_name();
+    std::string terminal = name;
+    std::transform(name.begin(), name.end(), terminal.begin(),
+                   [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+    out_ += fmt::format("{}: /(?s:.{{{},{}}})/\n", terminal, std::max<int64_t>(least.value_or(0), 1),
+                        most ? std::to_string(*most) : "");
+    out_ += fmt::format("{}: <|\"|> {}{} <|\"|>\n", name, terminal, least.value_or(0) == 0 ? "?" : "");
+    return name;
+  }
+
+  // Numbers are spelt as JSON has them, so the grammar engine's own reading of bounds serves.
+  std::string number(const json::string& type, const json::object& schema, const std::string& path) {
+    json::object bounds;
+    for (const std::string_view keyword : kBounds) {
+      const json::value* bound = schema.if_contains(json::string_view(keyword.data(), keyword.size()));
+      if (bound == nullptr) continue;
+      if (!bound->is_number()) wrong(ErrorCode::data, path, "{}: expected a number", keyword);
+      bounds[json::string_view(keyword.data(), keyword.size())] = *bound;
+    }
+    if (bounds.empty()) return type == "integer" ? "INTEGER" : "NUMBER";
+    bounds["type"] = type;
+    return rule("%json " + json::serialize(bounds));
   }
 
   std::string constant(const json::value& value, const std::string& path) const {
@@ -212,13 +264,18 @@ class Rules {
     const json::value* items = schema.if_contains("items");
     const std::string item =
         items != nullptr ? value(*items, path + "/items", inner) : fmt::format("value_{}", inner);
-    const json::value* least = schema.if_contains("minItems");
-    if (least != nullptr && *least != 0 && *least != 1) {
-      wrong(ErrorCode::unsupported, path + "/minItems", "only 0 and 1 are enforced");
+    const int64_t least = count(schema, "minItems", path).value_or(0);
+    const std::optional<int64_t> most = count(schema, "maxItems", path);
+    if (most && least > *most) wrong(ErrorCode::data, path, "minItems is above maxItems");
+    if (most == 0) return rule("\"[\" \"]\"");
+    const int64_t after = std::max<int64_t>(least - 1, 0);  // of those after the first
+    std::string some = item + " (\",\" " + item + ")";
+    if (most) {
+      some += fmt::format("{{{},{}}}", after, *most - 1);
+    } else {
+      some += after == 0 ? "*" : fmt::format("{{{},}}", after);
     }
-    const std::string some = fmt::format("{0} (\",\" {0})*", item);
-    return rule(least != nullptr && *least == 1 ? fmt::format("\"[\" {} \"]\"", some)
-                                                : fmt::format("\"[\" ({})? \"]\"", some));
+    return rule(least > 0 ? "\"[\" " + some + " \"]\"" : "\"[\" (" + some + ")? \"]\"");
   }
 
   std::string nested_object(const json::object& schema, const std::string& path, int level) {

@@ -11,8 +11,9 @@ namespace lapidary {
 // general rules of GrammarEnv::call_body. Levels: how many objects and lists may nest.
 //
 // Known: type (one or several), properties, required, additionalProperties (no more than what is declared is
-// ever written, so only a schema there is refused), items, minItems 0 or 1, enum, const, anyOf, $ref to
-// $defs or definitions (not recursive), and what only describes. Error(data) when it is no schema of an
+// ever written, so only a schema there is refused), items, minItems, maxItems, minLength, maxLength, minimum,
+// maximum, exclusiveMinimum, exclusiveMaximum, multipleOf, enum, const, anyOf, allOf of one, $ref to $defs or
+// definitions (not recursive), and what only describes. Error(data) when it is no schema of an
 // object, Error(unsupported) on what would not be enforced, Error(limit) on too many rules or levels; `where`
 // (the tool) is named.
 std::string call_rules(std::string_view schema, const std::string& rule, int levels, std::string_view where);

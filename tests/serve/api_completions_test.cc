@@ -284,6 +284,7 @@ TEST_F(ApiCompletions, Refusals) {
   refused({{"max_tokens", -1}}, "max_tokens", "0 to");
   refused({{"max_tokens", 507}}, "prompt", "the context holds 512 tokens: the prompt has 6, and 507");
   refused({{"prompt", std::string(512, 'a')}}, "prompt", "the prompt has 513");
+  refused({{"prompt", std::string(100'000, 'a')}}, "prompt", "100000 bytes of text cannot fit");
   refused({{"prompt", ""}, {"add_special_tokens", false}}, "prompt", "empty");
   refused({{"prompt", json::array{}}}, "prompt", "empty");
   refused({{"prompt", json::array{"a", json::array{}}}}, "prompt[1]", "empty");

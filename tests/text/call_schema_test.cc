@@ -83,6 +83,20 @@ TEST_F(CallSchema, ValuesNest) {
   }
 }
 
+TEST_F(CallSchema, BoundsOfNumbersTextsAndLists) {
+  const std::string schema = R"({"properties":{"n":{"type":"integer","minimum":3,"maximum":12},
+    "s":{"type":"string","minLength":1,"maxLength":3},"t":{"type":"string","maxLength":2},
+    "l":{"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":3},"x":{"type":"number","exclusiveMinimum":0}}})";
+  for (const char* good : {"{n:3}", "{n:12}", "{s:'abc'}", "{s:'a'}", "{t:''}", "{t:'ab'}", "{l:[1,2]}",
+                           "{l:[1,2,3]}", "{x:0.5}"}) {
+    EXPECT_TRUE(fits(schema, good)) << good;
+  }
+  for (const char* bad : {"{n:2}", "{n:13}", "{n:3.5}", "{s:''}", "{s:'abcd'}", "{t:'abc'}", "{l:[1]}",
+                          "{l:[1,2,3,4]}", "{x:0}", "{x:-1}"}) {
+    EXPECT_FALSE(fits(schema, bad)) << bad;
+  }
+}
+
 TEST_F(CallSchema, WhatTheGrammarTakesTheParserReads) {
   const std::string body = "call:f{a:'x',b:[1,2]}";
   std::vector<TokenId> ids{kCall};
@@ -103,10 +117,14 @@ TEST_F(CallSchema, WhatWouldNotBeEnforcedIsRefused) {
   refused("[]", ErrorCode::data, "no JSON object");
   refused(R"({"type":"string"})", ErrorCode::data, "arguments of a call are an object");
   refused(property(R"({"type":"string","pattern":"a"})"), ErrorCode::unsupported, "\"pattern\"");
-  refused(property(R"({"type":"integer","minimum":1})"), ErrorCode::unsupported, "\"minimum\"");
+  refused(property(R"({"type":"string","format":"date"})"), ErrorCode::unsupported, "\"format\"");
+  refused(property(R"({"type":"integer","minimum":"1"})"), ErrorCode::data, "minimum: expected a number");
+  refused(property(R"({"type":"string","maxLength":-1})"), ErrorCode::data, "maxLength");
+  refused(property(R"({"type":"string","maxLength":2001})"), ErrorCode::limit, "maxLength");
+  refused(property(R"({"type":"string","minLength":3,"maxLength":2})"), ErrorCode::data, "above");
+  refused(property(R"({"type":"array","minItems":3,"maxItems":2})"), ErrorCode::data, "above");
   refused(property(R"({"oneOf":[]})"), ErrorCode::unsupported, "\"oneOf\"");
   refused(property(R"({"type":"objekt"})"), ErrorCode::data, "no type");
-  refused(property(R"({"type":"array","minItems":2})"), ErrorCode::unsupported, "only 0 and 1");
   refused(property(R"({"$ref":"http://x"})"), ErrorCode::unsupported, "$ref");
   refused(property("3"), ErrorCode::data, "expected a schema");
   refused(property("false"), ErrorCode::data, "expected a schema");

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "serve/api/endpoints.h"
+#include "serve/api/sampling_fields.h"
 
 namespace lapidary::serve {
 namespace json = boost::json;
@@ -22,6 +23,13 @@ void check_can_chat(const Service& service, const ModelFacts& facts, const ChatT
            facts.declares_tools ? "the vocabulary of this model has no calls that the server knows"
                                 : "the chat template of this model declares no tools");
   }
+}
+
+void check_messages_size(const Service& service, const ModelFacts& facts, const ChatMessages& messages) {
+  size_t bytes = messages.prefill ? messages.prefill->size() : 0;
+  for (const std::string& message : messages.json) bytes += message.size();
+  constexpr size_t kEscaped = 6;  // a byte of text is so many at most in JSON: "\u0001"
+  check_text_size(bytes / kEscaped, service, facts, "messages");
 }
 
 ChatRequest chat_request(const Service& service, const ChatMessages& messages, const ChatTools& tools,
@@ -119,6 +127,7 @@ ChatPlan plan_chat(const Service& service, const ModelFacts& facts, const ChatMe
                    const ChatTools& tools, const ContentFormat& format, const ChatOptions& options) {
   check_can_chat(service, facts, tools);
   const ServedModel& model = service.model;
+  check_messages_size(service, facts, messages);
   const ChatRequest request = chat_request(service, messages, tools, options);
   ChatPlan plan;
   plan.prompt = rendered([&] { return chat_ids(*model.chat, *model.tokenizer, request); });
@@ -137,6 +146,7 @@ ChatPlan plan_chat(const Service& service, const ModelFacts& facts, const ChatMe
 RenderedChat render_chat(const Service& service, const ModelFacts& facts, const ChatMessages& messages,
                          const ChatTools& tools, const ChatOptions& options) {
   check_can_chat(service, facts, tools);
+  check_messages_size(service, facts, messages);
   const ChatRequest request = chat_request(service, messages, tools, options);
   RenderedChat out;
   out.text = rendered([&] { return service.model.chat->render(request); });
