@@ -126,7 +126,8 @@ TEST_F(ApiCompletions, EchoWithLogprobsScoresThePrompt) {
     double most = -1e9;
     for (const auto& item : some) most = std::max(most, item.value().to_number<double>());
     EXPECT_GE(most, logprobs[i].to_number<double>());
-    if (i > 5) EXPECT_EQ(most, logprobs[i].to_number<double>()) << "greedy tokens are the best ones";
+    if (i <= 5) continue;
+    EXPECT_EQ(most, logprobs[i].to_number<double>()) << "greedy tokens are the best ones";
   }
   EXPECT_EQ(offsets[0], 0);
   EXPECT_EQ(offsets[1], 0);

@@ -9,48 +9,24 @@
 #include <vector>
 
 #include "serve/api/base64.h"
-#include "serve/json_schema.h"
-#include "serve/served_model.h"
+#include "serve/asked.h"
 
 namespace lapidary::serve::test {
 namespace {
 
-namespace json = boost::json;
-
 constexpr const char* kTemplate =
-    "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}({{ c.function.name }}{{ c.function.arguments | tojson }}){% endfor %}"
-    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}";
 
-Served& served() {
-  static Served one({.chat_template = kTemplate});
+Asking& asking() {
+  static Asking one({.chat_template = kTemplate});
   return one;
 }
-
-// The answer, held to the published schema of that operation.
-json::value checked(const std::string& method, const std::string& path, const ServedAnswer& answer,
-                    const std::string& route = "") {
-  static const json::object document = served().get("/openapi.json").json().as_object();
-  EXPECT_EQ(answer.status, 200) << path << answer.body;
-  const json::value body = answer.json();
-  const json::value& schema = document.at("paths")
-                                  .at(route.empty() ? path : route)
-                                  .at(method)
-                                  .at("responses")
-                                  .at("200")
-                                  .at("content")
-                                  .at("application/json")
-                                  .at("schema");
-  for (const std::string& problem : SchemaChecker(document).problems(body, schema)) {
-    ADD_FAILURE() << path << " " << problem;
-  }
-  return body;
-}
 json::value get(const std::string& path, const std::string& route = "") {
-  return checked("get", path, served().get(path), route);
+  return asking().good("GET", path, nullptr, route);
 }
 json::value post(const std::string& path, const json::value& body) {
-  return checked("post", path, served().post(path, body));
+  return asking().good("POST", path, body);
 }
 
 struct Refusal {
@@ -59,15 +35,10 @@ struct Refusal {
   std::string code, param;
 };
 void expect_refused(const Refusal& refusal, int status = 400) {
-  const ServedAnswer answer = served().post(refusal.path, refusal.body);
-  SCOPED_TRACE(json::serialize(refusal.body).substr(0, 200) + "\n" + answer.body.substr(0, 400));
-  ASSERT_EQ(answer.status, status);
-  EXPECT_EQ(answer.error().at("code").as_string(), refusal.code);
-  if (refusal.param.empty()) {
-    EXPECT_TRUE(answer.error().at("param").is_null());
-  } else {
-    EXPECT_EQ(answer.error().at("param"), json::value(refusal.param));
-  }
+  asking().refused(refusal.path, refusal.body, refusal.code, refusal.param, status);
+}
+const ServedModel& model() {
+  return asking().served.model();
 }
 
 std::vector<int64_t> ints(const json::value& array) {
@@ -80,54 +51,53 @@ std::vector<int64_t> ints(const json::value& array) {
 
 TEST(Endpoints, ModelsListsTheOneThatIsServed) {
   const json::value list = get("/v1/models");
-  const json::value& model = list.at("data").at(0);
-  EXPECT_EQ(model.at("id").as_string(), served().model().name);
-  EXPECT_EQ(model.at("max_model_len").to_number<int64_t>(), served().model().context);
-  EXPECT_EQ(model.at("numeric_mode").as_string(), served().model().numeric_mode);
-  EXPECT_EQ(get("/v1/models/" + served().model().name, "/v1/models/{model}"), model);
+  const json::value& one = list.at("data").at(0);
+  EXPECT_EQ(one.at("id").as_string(), model().name);
+  EXPECT_EQ(one.at("max_model_len").to_number<int64_t>(), model().context);
+  EXPECT_EQ(one.at("numeric_mode").as_string(), model().numeric_mode);
+  EXPECT_EQ(get("/v1/models/" + model().name, "/v1/models/{model}"), one);
 }
 
 TEST(Endpoints, AnotherModelIsNotFound) {
-  const ServedAnswer answer = served().get("/v1/models/gpt-4o");
+  const Asked answer = asking().get("/v1/models/gpt-4o");
   EXPECT_EQ(answer.status, 404);
   EXPECT_EQ(answer.error().at("code").as_string(), "model_not_found");
-  for (const char* path : {"/tokenize", "/v1/embeddings", "/v1/responses"}) {
-    expect_refused({path, {{"model", "gpt-4o"}, {"input", "a"}, {"prompt", "a"}}, "model_not_found", "model"},
-                   std::string(path) == "/v1/responses" ? 400 : 404);
-  }
+  expect_refused({"/tokenize", {{"model", "gpt-4o"}, {"prompt", "a"}}, "model_not_found", "model"}, 404);
+  expect_refused({"/v1/embeddings", {{"model", "gpt-4o"}, {"input", "a"}}, "model_not_found", "model"}, 404);
+  expect_refused({"/v1/responses", {{"model", "gpt-4o"}, {"input", "a"}}, "model_not_found", "model"}, 404);
 }
 
 TEST(Endpoints, ReadyIsAnotherQuestionThanHealth) {
   EXPECT_EQ(get("/health").at("status").as_string(), "ok");
   EXPECT_EQ(get("/ready").at("status").as_string(), "ok");
-  served().ready = false;
-  const ServedAnswer answer = served().get("/ready");
+  asking().served.set_ready(false);
+  const Asked answer = asking().get("/ready");
   get("/health");
-  served().ready = true;
+  asking().served.set_ready(true);
   EXPECT_EQ(answer.status, 503);
   EXPECT_EQ(answer.error().at("code").as_string(), "not_ready");
-  EXPECT_TRUE(std::any_of(answer.headers.begin(), answer.headers.end(),
+  EXPECT_TRUE(std::any_of(answer.answer.headers.begin(), answer.answer.headers.end(),
                           [](const auto& header) { return header.first == "Retry-After"; }));
 }
 
 TEST(Endpoints, VersionAndMetricsAreThePrograms) {
-  EXPECT_EQ(get("/version").at("version").as_string(), "0.test");
-  const ServedAnswer metrics = served().get("/metrics");
-  EXPECT_EQ(metrics.body, "none\n");
-  EXPECT_EQ(metrics.content_type, "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_EQ(get("/version").at("version").as_string(), "test");
+  const Asked metrics = asking().get("/metrics");
+  EXPECT_EQ(metrics.answer.body, "none\n");
+  EXPECT_EQ(metrics.answer.content_type, "text/plain; version=0.0.4; charset=utf-8");
 }
 
 TEST(Endpoints, TokenizerInfoSpellsTheSpecialTokens) {
   const json::value info = get("/tokenizer_info");
-  EXPECT_EQ(info.at("bos_token").as_string(), served().model().bos);
+  EXPECT_EQ(info.at("bos_token").as_string(), model().bos);
   EXPECT_EQ(info.at("chat_template").as_string(), kTemplate);
-  EXPECT_EQ(info.at("vocab_size").to_number<int64_t>(), served().model().tokenizer->vocab_size());
+  EXPECT_EQ(info.at("vocab_size").to_number<int64_t>(), model().tokenizer->vocab_size());
 }
 
 // --- tokens
 
 TEST(Tokens, ATextIsTokenizedAsCompletionsFeedIt) {
-  const Tokenizer& tokenizer = *served().model().tokenizer;
+  const Tokenizer& tokenizer = *model().tokenizer;
   const std::string text = "Hello, world";
   const std::vector<TokenId> with = tokenizer.prompt_ids(text), without = tokenizer.encode(text, true);
   const json::value answer = post("/tokenize", {{"prompt", text}});
@@ -140,7 +110,7 @@ TEST(Tokens, ATextIsTokenizedAsCompletionsFeedIt) {
 }
 
 TEST(Tokens, SpecialTokensAreParsedUnlessTold) {
-  const json::object body{{"prompt", served().model().bos}, {"add_special_tokens", false}};
+  const json::object body{{"prompt", model().bos}, {"add_special_tokens", false}};
   EXPECT_EQ(post("/tokenize", body).at("count").to_number<int64_t>(), 1);
   json::object plain = body;
   plain["parse_special"] = false;
@@ -170,9 +140,10 @@ TEST(Tokens, DetokenizeIsTheWayBack) {
   EXPECT_EQ(back.at("prompt"), back.at("content"));
   EXPECT_NE(std::string(back.at("prompt").as_string()).find(text), std::string::npos);
   EXPECT_EQ(post("/detokenize", {{"tokens", json::array()}}).at("prompt").as_string(), "");
-  const json::array bos{*served().model().tokenizer->bos_id()};
-  EXPECT_EQ(post("/detokenize", {{"tokens", bos}}).at("prompt").as_string(), served().model().bos);
-  EXPECT_EQ(post("/detokenize", {{"tokens", bos}, {"skip_special_tokens", true}}).at("prompt").as_string(), "");
+  const json::array bos{*model().tokenizer->bos_id()};
+  EXPECT_EQ(post("/detokenize", {{"tokens", bos}}).at("prompt").as_string(), model().bos);
+  EXPECT_EQ(post("/detokenize", {{"tokens", bos}, {"skip_special_tokens", true}}).at("prompt").as_string(),
+            "");
 }
 
 TEST(Tokens, WhatIsNoTokenIsRefused) {
@@ -188,8 +159,9 @@ TEST(Tokens, WhatIsNoTokenIsRefused) {
 }
 
 TEST(Tokens, InvalidUtf8IsRefusedBeforeAnybodySeesIt) {
-  for (const char* body : {"{\"prompt\":\"a\xFF\"}", "{\"prompt\":\"\\ud800\"}", "{\"prompt\":\"a\"", "[]", ""}) {
-    const ServedAnswer answer = served().ask("POST", "/tokenize", body);
+  for (const char* body :
+       {"{\"prompt\":\"a\xFF\"}", "{\"prompt\":\"\\ud800\"}", "{\"prompt\":\"a\"", "[]", ""}) {
+    const Asked answer = asking().ask("POST", "/tokenize", body);
     EXPECT_EQ(answer.status, 400) << body;
     EXPECT_TRUE(answer.error().at("message").is_string());
   }
@@ -203,19 +175,19 @@ TEST(Tokens, TheTemplateIsAppliedAsChatDoes) {
   EXPECT_EQ(answer.at("count").to_number<size_t>(), answer.at("tokens").as_array().size());
   EXPECT_EQ(post("/tokenize", {{"messages", messages}}).at("tokens"), answer.at("tokens"));
   const json::value chat =
-      served().post("/v1/chat/completions", {{"messages", messages}, {"max_tokens", 1}}).json();
+      asking().post("/v1/chat/completions", {{"messages", messages}, {"max_tokens", 1}}).body();
   EXPECT_EQ(chat.at("usage").at("prompt_tokens"), answer.at("count"));
 }
 
 TEST(Tokens, AModelWithoutATemplateRefusesChatsByName) {
-  Served bare;
+  Asking bare({.chat = false});
   const json::array messages{json::object{{"role", "user"}, {"content", "hi"}}};
   for (const char* path : {"/apply-template", "/tokenize"}) {
-    const ServedAnswer answer = bare.post(path, {{"messages", messages}});
+    const Asked answer = bare.post(path, {{"messages", messages}});
     EXPECT_EQ(answer.status, 400);
     EXPECT_EQ(answer.error().at("code").as_string(), "no_chat_template");
   }
-  const ServedAnswer answer = bare.post("/v1/responses", {{"input", "hi"}});
+  const Asked answer = bare.post("/v1/responses", {{"input", "hi"}});
   EXPECT_EQ(answer.error().at("code").as_string(), "no_chat_template");
   EXPECT_EQ(answer.error().at("param").as_string(), "input");
 }
@@ -233,11 +205,11 @@ std::vector<double> vector_of(const json::value& answer, size_t index = 0) {
 TEST(Embeddings, OneOfEachTextAndItsLengthIsOne) {
   const json::value answer = post("/v1/embeddings", {{"input", "a small text"}});
   const std::vector<double> vector = vector_of(answer);
-  EXPECT_EQ(static_cast<int64_t>(vector.size()), served().model().spec->d_model);
+  EXPECT_EQ(static_cast<int64_t>(vector.size()), model().spec->d_model);
   double square = 0;
   for (const double x : vector) square += x * x;
   EXPECT_NEAR(square, 1, 1e-5);
-  const std::vector<TokenId> ids = served().model().tokenizer->prompt_ids("a small text", false);
+  const std::vector<TokenId> ids = model().tokenizer->prompt_ids("a small text", false);
   EXPECT_EQ(answer.at("usage").at("prompt_tokens").to_number<size_t>(), ids.size());
   EXPECT_EQ(vector_of(post("/v1/embeddings", {{"input", json::array(ids.begin(), ids.end())}})), vector);
 }
@@ -260,13 +232,13 @@ TEST(Embeddings, Base64IsTheSameFloats) {
   const json::value coded = post("/v1/embeddings", {{"input", "x y"}, {"encoding_format", "base64"}});
   std::vector<float> floats;
   for (const double x : vector_of(plain)) floats.push_back(static_cast<float>(x));
-  EXPECT_EQ(coded.at("data").at(0).at("embedding").as_string(),
-            base64(std::as_bytes(std::span(floats))));
+  EXPECT_EQ(coded.at("data").at(0).at("embedding").as_string(), base64(std::as_bytes(std::span(floats))));
 }
 
 TEST(Embeddings, Base64IsTheOneOfTheRfc) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xFF\xFE\xFD", "//79"}};
+      {"", ""},        {"f", "Zg=="},        {"fo", "Zm8="},
+      {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xFF\xFE\xFD", "//79"}};
   for (const auto& [bytes, text] : cases) {
     EXPECT_EQ(base64(std::as_bytes(std::span(bytes.data(), bytes.size()))), text);
   }
@@ -294,19 +266,19 @@ TEST(Embeddings, WhatCannotBeEmbeddedIsRefused) {
   expect_refused({path, {{"input", "a"}, {"poolng", "mean"}}, "unknown_field", "poolng"});
   json::array many(257, json::value("a"));
   expect_refused({path, {{"input", many}}, "too_many", "input"});
-  json::array longest(static_cast<size_t>(served().model().context) + 1, json::value(5));
+  json::array longest(static_cast<size_t>(model().context) + 1, json::value(5));
   expect_refused({path, {{"input", longest}}, "context_length_exceeded", "input"});
-  const int64_t size = served().model().spec->d_model;
-  EXPECT_EQ(served().post(path, {{"input", "a"}, {"dimensions", size}}).status, 200);
+  const int64_t size = model().spec->d_model;
+  EXPECT_EQ(asking().post(path, {{"input", "a"}, {"dimensions", size}}).status, 200);
 }
 
 // --- the KV state
 
 TEST(Kv, TheStateHasThePublishedShape) {
   post("/v1/kv/clear", json::object());
-  served().post("/v1/completions", {{"prompt", "some words that stay in the cache"}, {"max_tokens", 4}});
+  asking().post("/v1/completions", {{"prompt", "some words that stay in the cache"}, {"max_tokens", 4}});
   const json::value state = get("/v1/kv");
-  EXPECT_EQ(state.at("model").as_string(), served().model().name);
+  EXPECT_EQ(state.at("model").as_string(), model().name);
   EXPECT_GT(state.at("totals").at("steps").to_number<int64_t>(), 0);
   EXPECT_GT(state.at("room").at("total_bytes").to_number<int64_t>(), 0);
   EXPECT_FALSE(state.at("pools").as_array().empty());
@@ -320,14 +292,14 @@ TEST(Kv, TheStateHasThePublishedShape) {
 TEST(Kv, SavingNeedsAFolder) {
   expect_refused({"/v1/kv/save", {}, "no_kv_dir", ""});
   expect_refused({"/v1/kv/save", {{"path", "/tmp/x"}}, "unknown_field", "path"});
-  EXPECT_EQ(served().ask("POST", "/v1/kv/clear", "", "").status, 200);
+  EXPECT_EQ(asking().ask("POST", "/v1/kv/clear", "").status, 200);
 }
 
 TEST(Kv, PathsHaveTheirMethods) {
   for (const char* path : {"/v1/kv/save", "/v1/embeddings", "/tokenize"}) {
-    const ServedAnswer answer = served().get(path);
+    const Asked answer = asking().get(path);
     EXPECT_EQ(answer.status, 405) << path;
-    EXPECT_EQ(answer.headers.at(0), (std::pair<std::string, std::string>("Allow", "POST")));
+    EXPECT_EQ(answer.answer.headers.at(0), (std::pair<std::string, std::string>("Allow", "POST")));
   }
 }
 

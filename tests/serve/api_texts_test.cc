@@ -1,6 +1,8 @@
 // From ids to deltas, and the guards.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "serve/api/guards.h"
 #include "serve/api/texts.h"
 #include "support/delimited_vocabulary.h"

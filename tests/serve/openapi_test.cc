@@ -9,22 +9,17 @@
 #include <string>
 
 #include "serve/api/endpoints.h"
-#include "serve/json_schema.h"
-#include "serve/served_model.h"
+#include "serve/asked.h"
 
 namespace lapidary::serve::test {
 namespace {
 
-namespace json = boost::json;
-
-Served& served() {
-  static Served one({.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"});
+Asking& asking() {
+  static Asking one;
   return one;
 }
-
 const json::object& document() {
-  static const json::object one = served().get("/openapi.json").json().as_object();
-  return one;
+  return asking().document();
 }
 
 using Visit = std::function<void(const json::object& schema, const std::string& place)>;
@@ -95,8 +90,8 @@ TEST(Openapi, EveryOperationSaysWhatMayGoWrong) {
 
 TEST(Openapi, TheServersOwnBoundsAreInIt) {
   const json::object& schemas = document().at("components").at("schemas").as_object();
-  EXPECT_EQ(schemas.at("ModelName").at("enum").at(0).as_string(), served().model().name);
-  EXPECT_EQ(schemas.at("TokenId").at("maximum").to_number<int64_t>(), served().model().words - 1);
+  EXPECT_EQ(schemas.at("ModelName").at("enum").at(0).as_string(), asking().served.model().name);
+  EXPECT_EQ(schemas.at("TokenId").at("maximum").to_number<int64_t>(), asking().served.model().words - 1);
   EXPECT_EQ(json::serialize(document()).find("\"{"), std::string::npos);
 }
 
@@ -199,11 +194,11 @@ TEST(Openapi, TheFieldsOfEveryRequestAreThoseThatItsReaderKnows) {
         body["messages"] = good_bodies().at("/apply-template").at("messages");
         if (name == "prompt" || name == "content" || name == "messages") continue;
       }
-      const ServedAnswer answer = served().post(path, body);
-      ASSERT_EQ(answer.status, 400) << path << " " << name << answer.body;
-      ASSERT_EQ(answer.error().at("code").as_string(), "unknown_field") << path << " " << answer.body;
+      const Asked answer = asking().post(path, body);
+      ASSERT_EQ(answer.status, 400) << path << " " << name << answer.answer.body;
+      ASSERT_EQ(answer.error().at("code").as_string(), "unknown_field") << path << " " << answer.answer.body;
       const bool read = answer.error().at("param").as_string() == "surely_no_field";
-      EXPECT_EQ(read, known.contains(name)) << path << " " << name << ": " << answer.body;
+      EXPECT_EQ(read, known.contains(name)) << path << " " << name << ": " << answer.answer.body;
     }
   }
 }

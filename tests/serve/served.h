@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <boost/json.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -44,6 +45,8 @@ struct ServedOptions {
   int64_t max_queued = 64;
   int64_t context = 512;
   std::string chat_template = kDelimitedTemplate;
+  std::function<std::string()> metrics = [] { return std::string("none\n"); };
+  StateStore* store = nullptr;
 };
 
 // The text of one stream: its events, without the last, which is [DONE].
@@ -81,9 +84,11 @@ class Served {
     engine_ = std::make_unique<Engine>(checkpoint_.spec, *checkpoint_.tensors, engine);
     SchedulerOptions scheduler;
     scheduler.max_queued = options.max_queued;
+    scheduler.max_running = 16;
     scheduler.step_rows = 32;
     scheduler.vocab_size = std::min(checkpoint_.spec.vocab_size, tokenizer_.vocab_size());
     scheduler.cache.max_entries = 16;
+    scheduler.store = options.store;
     scheduler_ = std::make_unique<Scheduler>(*engine_, std::move(scheduler));
     Service service;
     ServedModel& model = service.model;
@@ -107,6 +112,8 @@ class Served {
     service.observers = {&records_};
     service.ready = [this] { return ready_.load(); };
     service.version = "test";
+    service.metrics = options.metrics;
+    model_ = service.model;
     api_ = std::make_unique<Api>(std::move(service));
   }
   ~Served() { scheduler_->stop(); }
@@ -182,6 +189,7 @@ class Served {
 
   Scheduler& scheduler() { return *scheduler_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
+  const ServedModel& model() const { return model_; }
   const Records& records() const { return records_; }
   void set_ready(bool ready) { ready_ = ready; }
 
@@ -194,6 +202,7 @@ class Served {
   Records records_;
   std::atomic<bool> ready_ = true;
   std::atomic<int> next_ = 0;
+  ServedModel model_;
   std::unique_ptr<Api> api_;
 };
 

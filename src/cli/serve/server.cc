@@ -25,6 +25,7 @@
 #include "serve/api/endpoints.h"
 #include "serve/http/http_server.h"
 #include "serve/metrics/metrics.h"
+#include "serve/page/page.h"
 #include "serve/scheduler/scheduler.h"
 
 namespace lapidary {
@@ -151,6 +152,7 @@ void Server::handle(serve::HttpRequest request, std::shared_ptr<serve::Exchange>
 void Server::listen() {
   serve::HttpOptions options = http_options(flags_);
   options.error_body = serve::error_body;
+  for (std::string& path : serve::page_paths()) options.open_paths.push_back(std::move(path));
   options.on_throw = [this](std::string_view id, std::string_view what) {
     log_.write(Level::error, "handler", std::string(what), {{"id", id}});
   };
