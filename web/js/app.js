@@ -29,6 +29,9 @@ const list = new List(store, {
   ondelete: (conversation) => chat.runs.get(conversation)?.abort(),
   onproblem,
 });
+for (const [box, other] of [[chat.shade, raw.shade], [raw.shade, chat.shade]]) {
+  box.addEventListener("change", () => (other.checked = box.checked));
+}
 settings.onclose = () => panel("settings", false);
 live.onclose = () => panel("live", false);
 store.onFull = () => notice("full", "The browser's room for this page is full: export conversations, then delete some.");
