@@ -117,7 +117,7 @@ class FakeServer:
         self._server.server_close()
 
     def models(self):
-        one = {"id": "tiny", "object": "model", "chat": self.state["chat"], "tools": True, "reasoning": True, "max_model_len": 4096}
+        one = {"id": "tiny", "object": "model", "chat": self.state["chat"], "tools": True, "reasoning": True, "max_model_len": 4096, "defaults": {"temperature": 0.7}}
         return {"object": "list", "data": [one]}
 
     def raw_logprobs(self, word):

@@ -296,6 +296,7 @@ class WithFake(PageTest):
         page = self.ready(width=1400)
         self.click(page, "Chat", "document.querySelector('.tabs')")
         page.value("document.getElementById('open-settings').click()")
+        self.assertEqual(page.value("['temperature', 'seed'].map((name) => document.getElementById(`set-${name}`).placeholder)"), ["0.7", "default"])
         page.value("(f => { f.value = 'warm'; f.dispatchEvent(new Event('input')); })(document.getElementById('set-temperature'))")
         page.value("(f => { f.value = '[{]'; f.dispatchEvent(new Event('input')); })(document.getElementById('set-tools'))")
         self.write(page, "hello")
