@@ -221,6 +221,18 @@ class WithFake(PageTest):
         self.send(page, "with settings")
         self.assertEqual(self.fake.state["requests"][-1]["temperature"], 0.25)
 
+    def test_two_tabs_do_not_lose_what_the_other_wrote(self):
+        first, second = self.ready(), self.ready()
+        self.click(second, "New conversation")
+        self.send(first, "from the first")
+        self.click(second, "New conversation")
+        self.send(second, "from the second")
+        titles = "[...document.querySelectorAll('#list .open')].map((e) => e.textContent).sort()"
+        for page in (first, second):
+            page.wait(f"{titles}.filter((t) => t.startsWith('from')).length === 2")
+        third = self.ready()
+        self.assertEqual([t for t in third.value(titles) if t.startswith("from")], ["from the first", "from the second"])
+
     def test_edit_regenerate_and_continue(self):
         page = self.ready()
         self.send(page, "first")

@@ -175,6 +175,13 @@ for (const name of ["chat", "raw"]) {
 }
 byId("veil").addEventListener("click", closeDrawers);
 document.addEventListener("keydown", onkeydown);
+window.addEventListener("storage", (event) => {
+  if ([...chat.runs.keys()].some((one) => event.key?.endsWith(one.id))) return; // what comes here is newer
+  const changed = store.takeOver(event.key);
+  if (!changed) return;
+  list.draw();
+  if (changed === store.current) chat.draw();
+});
 WIDE.addEventListener("change", fitPanels);
 MIDDLE.addEventListener("change", fitPanels);
 settings.draw();
