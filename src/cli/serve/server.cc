@@ -91,6 +91,9 @@ Server::Server(const ServeFlags& flags, std::string version)
 void Server::plan() {
   const Checkpoint& checkpoint = opened_->model.checkpoint;
   EngineFlags& engine = flags_.engine;
+  ensure(engine.chunk > flags_.parallel, ErrorCode::usage,
+         "--chunk {}: a step has a row for each of --parallel {} texts, and must have room for a prompt's",
+         engine.chunk, flags_.parallel);
   PlanRequest request;
   request.context = context_of(checkpoint, engine);
   request.context_asked = engine.context != 0;
