@@ -5,7 +5,7 @@
 
 #include "serve/scheduler_harness.h"
 
-namespace lapidary::serve::test {
+namespace lapidary::serve::scheduler_test {
 namespace {
 
 // The i-th of a mix: prompts of many lengths, some of which begin alike; greedy, drawn, penalised, biased and
@@ -144,4 +144,4 @@ INSTANTIATE_TEST_SUITE_P(Models, SchedulerExact,
                          name_of_model);
 
 }  // namespace
-}  // namespace lapidary::serve::test
+}  // namespace lapidary::serve::scheduler_test
