@@ -3,12 +3,30 @@
 #   cmake -DOUTPUT=FILE.cc -DHEADER=kvlab/report/page_files.h -DNAMESPACE=lapidary::kvlab -DTEXTS=NAME=FILE+FILE,NAME=FILE -P embed.cmake
 #
 # defines `const std::string_view NAME` for each, the files behind one another; HEADER declares them. Bytes, not literals of text: no
-# length or character of a file can end them early.
-foreach(wanted OUTPUT HEADER NAMESPACE TEXTS)
+# length or character of a file can end them early. In place of TEXTS, a folder's files as one list:
+#
+#   ... -DLIST=kPageFiles -DROOT=FOLDER -DFILES=index.html,js/app.js -P embed.cmake
+#
+# defines `const std::span<const EmbeddedFile> LIST` of {path, bytes}, paths as in FILES; HEADER declares both.
+foreach(wanted OUTPUT HEADER NAMESPACE)
   if(NOT ${wanted})
     message(FATAL_ERROR "embed.cmake: -D${wanted}=... is missing")
   endif()
 endforeach()
+if(LIST)
+  set(TEXTS "")
+  set(entries "")
+  string(REPLACE "," ";" FILES "${FILES}")
+  foreach(file IN LISTS FILES)
+    string(MAKE_C_IDENTIFIER "${file}" name)
+    list(APPEND TEXTS "${name}=${ROOT}/${file}")
+    string(APPEND entries "    {\"${file}\", {reinterpret_cast<const char*>(${name}_bytes), sizeof ${name}_bytes}},\n")
+  endforeach()
+  list(JOIN TEXTS "," TEXTS)
+endif()
+if(NOT TEXTS)
+  message(FATAL_ERROR "embed.cmake: no files")
+endif()
 set(code "// Made by cmake/embed.cmake.\n#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\nnamespace {\n")
 set(names "")
 string(REPLACE "," ";" texts "${TEXTS}")
@@ -29,7 +47,14 @@ foreach(text IN LISTS texts)
   string(APPEND code "constexpr unsigned char ${name}_bytes[] = {\n${bytes}\n};\n")
   list(APPEND names ${name})
 endforeach()
+if(LIST)
+  string(APPEND code "const EmbeddedFile list[] = {\n${entries}};\n")
+endif()
 string(APPEND code "}  // namespace\n\n")
+if(LIST)
+  string(APPEND code "const std::span<const EmbeddedFile> ${LIST} = list;\n")
+  set(names "")
+endif()
 foreach(name IN LISTS names)
   string(APPEND code "const std::string_view ${name}{reinterpret_cast<const char*>(${name}_bytes), sizeof ${name}_bytes};\n")
 endforeach()

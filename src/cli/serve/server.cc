@@ -1,5 +1,6 @@
 #include "cli/serve/server.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,7 @@
 #include "serve/api/endpoints.h"
 #include "serve/http/http_server.h"
 #include "serve/metrics/metrics.h"
+#include "serve/page/page.h"
 #include "serve/scheduler/scheduler.h"
 
 namespace lapidary {
@@ -90,6 +92,9 @@ Server::Server(const ServeFlags& flags, std::string version)
 void Server::plan() {
   const Checkpoint& checkpoint = opened_->model.checkpoint;
   EngineFlags& engine = flags_.engine;
+  ensure(engine.chunk > flags_.parallel, ErrorCode::usage,
+         "--chunk {}: a step has a row for each of --parallel {} texts, and must have room for a prompt's",
+         engine.chunk, flags_.parallel);
   PlanRequest request;
   request.context = context_of(checkpoint, engine);
   request.context_asked = engine.context != 0;
@@ -148,6 +153,7 @@ void Server::handle(serve::HttpRequest request, std::shared_ptr<serve::Exchange>
 void Server::listen() {
   serve::HttpOptions options = http_options(flags_);
   options.error_body = serve::error_body;
+  for (std::string& path : serve::page_paths()) options.open_paths.push_back(std::move(path));
   options.on_throw = [this](std::string_view id, std::string_view what) {
     log_.write(Level::error, "handler", std::string(what), {{"id", id}});
   };
@@ -284,6 +290,7 @@ void Server::shut_down() {
 }
 
 int Server::run() {
+  umask(S_IRWXG | S_IRWXO);  // saved states hold what clients asked and were told
   open();
   listen();
   load();

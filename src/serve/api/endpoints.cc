@@ -160,6 +160,7 @@ std::vector<Endpoint> all_endpoints() {
            models_endpoints,
            kv_endpoints,
            openapi_endpoints,
+           page_endpoints,
        }) {
     std::vector<Endpoint> some = list();
     std::move(some.begin(), some.end(), std::back_inserter(all));

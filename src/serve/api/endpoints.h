@@ -88,6 +88,7 @@ std::vector<Endpoint> embeddings_endpoints();   // embeddings.cc
 std::vector<Endpoint> kv_endpoints();           // kv.cc
 std::vector<Endpoint> models_endpoints();       // models.cc
 std::vector<Endpoint> openapi_endpoints();      // openapi.cc
+std::vector<Endpoint> page_endpoints();         // page/page.cc
 std::vector<Endpoint> responses_endpoints();    // responses.cc
 std::vector<Endpoint> tokens_endpoints();       // tokens.cc
 
