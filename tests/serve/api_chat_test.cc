@@ -335,7 +335,7 @@ TEST_F(ApiChat, TheLoopGuardEndsWhatRepeatsItself) {
   EXPECT_EQ(choice(got).at("finish_reason"), "stop");
   EXPECT_EQ(choice(got).at("finish_details").at("type"), "repetition");
   EXPECT_EQ(choice(got).at("finish_details").at("period"), 1);
-  EXPECT_EQ(guarded.records().all().back().loops_ended, 1);
+  EXPECT_EQ(guarded.wait_records(1).back().loops_ended, 1);
   const json::object raw{
       {"prompt", "a"}, {"logit_bias", bias({{kFirstByte + 'x', 100}})}, {"max_tokens", 300}};
   EXPECT_EQ(guarded.ask(kTextPath, raw).at("choices").at(0).at("finish_reason"), "length")
@@ -361,6 +361,7 @@ TEST_F(ApiChat, ATemplateThatRefusesIsTheRequestsFault) {
 TEST_F(ApiChat, Refusals) {
   refused(messages("[]"), "messages", "at least one");
   refused({{"messages", nullptr}}, "messages", "missing");
+  served_.refused(kChatPath, R"({"mesages": []})", 400, "mesages", "did you mean messages?");
   refused({{"messages", "hi"}}, "messages", "expected an array");
   refused(messages(R"(["hi"])"), "messages[0]", "expected an object");
   refused(messages(R"([{"content":"x"}])"), "messages[0].role", "missing");
