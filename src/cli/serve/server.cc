@@ -133,8 +133,8 @@ void Server::open() {
   }
   opened_.emplace(open_served_model(flags_));
   model_ = describe_model(*opened_);
-  plan();
   if (!flags_.kv_folder.empty()) store_.emplace(flags_.kv_folder);
+  plan();
 }
 
 void Server::handle(serve::HttpRequest request, std::shared_ptr<serve::Exchange> exchange) {
