@@ -127,6 +127,7 @@ void Server::plan() {
 
 void Server::open() {
   api_limits(flags_);  // flags that make no sense are told first
+  http_options(flags_);
   if (!flags_.keys_file.empty()) {
     keys_.emplace(flags_.keys_file,
                   [this](const std::string& text) { log_.write(Level::warning, "api_keys", text); });
