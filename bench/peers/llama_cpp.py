@@ -10,7 +10,7 @@ import tarfile
 
 # The sdist of this package holds llama.cpp's source.
 PACKAGE, VERSION = "llama-cpp-python", "0.3.36"
-TARGETS = ("llama-bench", "llama-batched-bench", "llama-completion", "llama-perplexity")
+TARGETS = ("llama-bench", "llama-batched-bench", "llama-completion", "llama-perplexity", "llama-server")
 CMAKE_FLAGS = (
     "-DCMAKE_BUILD_TYPE=Release",
     "-DLLAMA_CURL=OFF",

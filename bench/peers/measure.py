@@ -2,12 +2,18 @@
 
 import contextlib
 import os
+import pathlib
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
+
+import llama_cpp
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 SPIN = "while True: pass"
 
@@ -77,3 +83,17 @@ class Summary:
 def ratio_of_rounds(ours, theirs):
     """Ours over theirs of the same round, so that what slows the machine for a while slows both."""
     return Summary.of([a / b for a, b in zip(ours, theirs)])
+
+
+def machine():
+    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    names = [line.split(": ", 1)[1] for line in text.splitlines() if line.startswith("model name")]
+    flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])
+    known = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8") if flag in flags]
+    return {"cpu": names[0] if names else platform.machine(), "cpus": len(names), "flags": known, "kernel": platform.release()}
+
+
+def versions(lapidary):
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    ours = run([lapidary, "--version"]).out.split()[-1]
+    return {"lapidary": ours, "commit": commit.stdout.strip(), "llama.cpp": f"{llama_cpp.PACKAGE} {llama_cpp.VERSION}"}

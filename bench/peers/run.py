@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import pathlib
-import platform
 import subprocess
 import sys
 
@@ -157,20 +156,6 @@ def model_file(model, work, lapidary, vocabulary):
     return path
 
 
-def machine():
-    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    names = [line.split(": ", 1)[1] for line in text.splitlines() if line.startswith("model name")]
-    flags = next((line.split() for line in text.splitlines() if line.startswith("flags")), [])
-    known = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8") if flag in flags]
-    return {"cpu": names[0] if names else platform.machine(), "cpus": len(names), "flags": known, "kernel": platform.release()}
-
-
-def versions(lapidary):
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    ours = measure.run([lapidary, "--version"]).out.split()[-1]
-    return {"lapidary": ours, "commit": commit.stdout.strip(), "llama.cpp": f"{llama_cpp.PACKAGE} {llama_cpp.VERSION}"}
-
-
 def names(known):
     def read(text):
         chosen = tuple(text.split(","))
@@ -221,7 +206,7 @@ def compare(options):
         if model.name not in options.models:
             continue
         comparison.model(model, model_file(model, work, options.lapidary, vocabulary))
-        facts = {"machine": machine(), "versions": versions(options.lapidary), "kv_dtype": options.kv_dtype or "by default"}
+        facts = {"machine": measure.machine(), "versions": measure.versions(options.lapidary), "kv_dtype": options.kv_dtype or "by default"}
         facts |= {"rounds": options.rounds, "fifo": options.fifo, "peer_build": llama_cpp.build_text(programs)}
         facts |= {"isa": os.environ.get("LAPIDARY_ISA", "the best")}
         report.save(results, facts, comparison.values)  # after every model: a broken run loses little

@@ -316,7 +316,7 @@ TEST_P(PrefixAtRandom, EveryPromptHasTheBitsOfAFreshRun) {
       if (before < 6 && one.fed.size() >= 2) {
         EXPECT_TRUE(is_served(held(served), one.fed, earliest));
       }
-      if (one.fed.size() < 250) known.push_back(one.fed);
+      if (!one.fed.empty() && one.fed.size() < 250) known.push_back(one.fed);
       if (known.size() > 6) known.erase(known.begin());
       running.erase(running.begin() + which);
     } else if (what == 9) {

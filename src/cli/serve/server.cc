@@ -1,5 +1,6 @@
 #include "cli/serve/server.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -289,6 +290,7 @@ void Server::shut_down() {
 }
 
 int Server::run() {
+  umask(S_IRWXG | S_IRWXO);  // saved states hold what clients asked and were told
   open();
   listen();
   load();

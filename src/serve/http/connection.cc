@@ -10,6 +10,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "serve/http/request.h"
@@ -103,6 +104,12 @@ void Connection::notify() {
   signal_.cancel();
 }
 
+void Connection::woken() {
+  // Here, since its coroutine may be waiting for a peer that takes nothing.
+  if (current_ && current_->state() == Outbox::State::broken) close();
+  notify();
+}
+
 void Connection::close() {
   if (closed_) return;
   closed_ = true;
@@ -126,7 +133,12 @@ void Connection::pump() {
                           [self = shared_from_this()](boost::system::error_code ec, size_t n) {
                             Connection& c = *self;
                             c.reading_ = false;
-                            if (!c.lingering_) c.in_.append(c.block_.data(), n);
+                            try {
+                              if (!c.lingering_) c.in_.append(c.block_.data(), n);
+                            } catch (const std::bad_alloc&) {
+                              c.close();  // what follows would be misread
+                              return;
+                            }
                             if (ec == asio::error::eof) {
                               c.ended_ = true;
                               if (c.current_) c.current_->half_close();
@@ -233,6 +245,7 @@ Connection::Task<bool> Connection::refuse(AnswerForm form, Refusal refusal) {
 }
 
 Connection::Task<bool> Connection::one_request() {
+  if (gate_.draining) co_return false;
   idle_ = true;
   const Time begun = Clock::now();
   const auto patience = first_ ? gate_.options.header_timeout : gate_.options.idle_timeout;
@@ -279,7 +292,7 @@ Connection::Task<bool> Connection::one_request() {
       form, gate_.options.max_unsent,
       [weak = weak_from_this(), executor = socket_.get_executor()] {
         asio::post(executor, [weak] {
-          if (const auto self = weak.lock()) self->notify();
+          if (const auto self = weak.lock()) self->woken();
         });
       },
       gate_.error(500, "internal_error", "the server failed to answer this request"));

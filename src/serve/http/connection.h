@@ -52,6 +52,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void drain();  // closes now when it is idle, else after the request at hand
   void close();
   void notify();  // something happened that its coroutine may wait for
+  void woken();   // by the outbox of the request at hand
 
  private:
   using Time = std::chrono::steady_clock::time_point;

@@ -41,9 +41,10 @@ class Exchange {
   virtual void end_stream() = 0;
   virtual bool gone() const = 0;      // the peer closed, or was too slow
   virtual size_t unsent() const = 0;  // bytes written here that the socket has not taken
-  // Called once when the peer goes before the answer is complete; at once if it has. On any thread.
+  // Called once when the peer goes before answer() or end_stream(): on the sockets' thread, or within this
+  // call if it has gone already. Must not throw or block; let go of once the answer is complete.
   virtual void when_gone(std::function<void()> call) = 0;
-  // Called every time unsent() falls to nothing after having been above kSlowReader. On any thread.
+  // Called every time unsent() falls to nothing after having been above kSlowReader; likewise.
   virtual void when_drained(std::function<void()> call) = 0;
   static constexpr size_t kSlowReader = 256 << 10;
 };

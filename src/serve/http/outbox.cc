@@ -5,8 +5,14 @@
 namespace lapidary::serve {
 namespace {
 
+// They must not throw; one that does keeps the others from nothing.
 void run(const std::vector<std::function<void()>>& calls) {
-  for (const auto& call : calls) call();
+  for (const auto& call : calls) {
+    try {
+      call();
+    } catch (...) {
+    }
+  }
 }
 
 }  // namespace
@@ -28,6 +34,15 @@ void Outbox::append_locked(std::string_view bytes) {
   waiting_ += bytes;
   unsent_ += bytes.size();
   if (unsent_ > Exchange::kSlowReader) slow_ = true;
+}
+
+// The rest is done by the socket's thread, which closes: whoever writes here may hold a lock that the
+// callbacks of when_gone want.
+void Outbox::break_locked() {
+  phase_ = Phase::broken;
+  gone_ = true;
+  woken_ = false;  // an earlier call may not have been answered yet: the peer takes nothing
+  wake_locked();
 }
 
 void Outbox::leave_locked(Calls& to_run, Calls& dropped) {
@@ -69,22 +84,16 @@ void Outbox::begin_stream(std::string_view content_type) {
 }
 
 void Outbox::write(std::string_view piece) {
-  Calls calls, dropped;
-  {
-    const std::lock_guard lock(mutex_);
-    if (phase_ != Phase::streaming || gone_ || form_.head || piece.empty()) return;
-    if (unsent_ > 0 && unsent_ + piece.size() > max_unsent_) {
-      phase_ = Phase::broken;
-      leave_locked(calls, dropped);
-      wake_locked();
-    } else {
-      std::string framed;
-      if (chunked_) append_chunk(framed, piece);
-      append_locked(chunked_ ? std::string_view(framed) : piece);
-      wake_locked();
-    }
+  const std::lock_guard lock(mutex_);
+  if (phase_ != Phase::streaming || gone_ || form_.head || piece.empty()) return;
+  if (unsent_ > 0 && unsent_ + piece.size() > max_unsent_) {
+    break_locked();
+    return;
   }
-  run(calls);
+  std::string framed;
+  if (chunked_) append_chunk(framed, piece);
+  append_locked(chunked_ ? std::string_view(framed) : piece);
+  wake_locked();
 }
 
 void Outbox::end_stream() {
@@ -102,6 +111,7 @@ void Outbox::drop() {
     unanswered = phase_ == Phase::nothing && !gone_;
     if (!unanswered && phase_ != Phase::ended) {
       phase_ = Phase::broken;
+      woken_ = false;
       wake_locked();
     }
   }
@@ -109,19 +119,13 @@ void Outbox::drop() {
 }
 
 void Outbox::crash() {
-  Calls calls, dropped;
   bool unanswered = false;
   {
     const std::lock_guard lock(mutex_);
     unanswered = phase_ == Phase::nothing && !gone_;
-    if (phase_ == Phase::streaming) {
-      phase_ = Phase::broken;
-      leave_locked(calls, dropped);
-      wake_locked();
-    }
+    if (phase_ == Phase::streaming) break_locked();
   }
   if (unanswered) answer(unfinished_);
-  run(calls);
 }
 
 void Outbox::when_gone(std::function<void()> call) {
@@ -180,11 +184,8 @@ void Outbox::half_close() {
   Calls calls, dropped;
   {
     const std::lock_guard lock(mutex_);
-    if (gone_ || phase_ == Phase::ended) return;
-    if (phase_ == Phase::streaming) {
-      phase_ = Phase::broken;
-      wake_locked();
-    }
+    if (phase_ == Phase::ended) return;
+    if (phase_ == Phase::streaming) break_locked();
     leave_locked(calls, dropped);
   }
   run(calls);
@@ -197,7 +198,7 @@ void Outbox::close() {
     closed_ = true;
     waiting_.clear();
     unsent_ = 0;
-    if (!gone_ && phase_ != Phase::ended) leave_locked(calls, dropped);
+    if (phase_ != Phase::ended) leave_locked(calls, dropped);
   }
   run(calls);
 }

@@ -48,6 +48,7 @@ class Outbox {
  private:
   using Calls = std::vector<std::function<void()>>;
   void wake_locked();
+  void break_locked();
   void append_locked(std::string_view bytes);
   // Both move callbacks out, so that what they hold is let go of after the lock: it may be the exchange
   // itself.
