@@ -116,7 +116,7 @@ TEST_F(ServeProgram, KeysAreAskedForAndReadAgain) {
 TEST_F(ServeProgram, ARunningRequestIsDrained) {
   RunningServer server(program_, {kSlowModel, "--name", "m"}, {{"LAPIDARY_ISA", "scalar"}});
   const int socket =
-      server.open_request("POST", "/v1/completions", completion("the", 40, R"(,"stream":true)"));
+      server.open_request("POST", "/v1/completions", completion("the", 12, R"(,"stream":true)"));
   ASSERT_GE(socket, 0);
   std::string text;
   char buffer[4096];
