@@ -112,11 +112,13 @@ void Server::plan() {
   engine.keep_behind = kServeKeepBehind;
   engine.kv_bytes = plan.kv_bytes;
   engine.sequences = request.running + request.cached + 1;
-  log_.write(Level::info, "memory",
-             log_.format() == LogFormat::text
-                 ? fmt::format("{}\n{}", opened_->name, plan_text(plan, Style::for_fd(STDERR_FILENO)))
-                 : "",
-             plan_json(plan));
+  if (log_.format() == LogFormat::json) {
+    log_.write(Level::info, "memory", "", plan_json(plan));
+  } else {
+    std::string table = plan_text(plan, Style::for_fd(STDERR_FILENO));
+    table.pop_back();  // its last newline
+    log_.raw(terminal_safe(opened_->name) + "\n" + table);
+  }
   if (plan.context < plan.made_for) {
     log_.write(Level::warning, "context_lowered",
                fmt::format("the context is {} tokens and not the model's {}: the memory holds no more",
