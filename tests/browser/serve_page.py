@@ -95,6 +95,9 @@ class WithProgram(PageTest):
                 break
         self.assertIn("Stopped.", page.value(f"{LAST}.textContent"))
         self.assertLess(left[0]["generated_tokens"], 300)
+        end = time.monotonic() + 10
+        while self.kv()["running"] and time.monotonic() < end:
+            time.sleep(0.02)
         self.assertEqual(self.kv()["running"], 0)
 
     def test_raw_text_goes_on_with_probabilities(self):

@@ -8,6 +8,25 @@ from fake_server import ATTACK, KEY, FakeServer, page_of
 from report_browser import CONTRAST
 from serve_page_base import IDLE, LAST, WIDE, PageTest
 
+# What random texts of Markdown's own marks become: names of elements and attributes, schemes of links.
+FUZZ = r"""import('/page/js/markdown.js').then(({ render }) => {
+  const parts = ['*', '**', '`', '```', '\n', '\n\n', '- ', '1. ', '> ', '| a | b |\n|--|--|\n', '[x](', 'http://a.b', 'https://c/d', 'javascript:alert(1)', 'data:text/html,x', '_', '~~',
+    '\\', '# ', 'a ', '  ', 'word', '<', '<script>', '<img src=x onerror=alert(1)>', '![', '[', ']', '](', ')', '---\n', '- [x] ', '"'];
+  const tags = new Set(), attributes = new Set(), schemes = new Set();
+  let seed = 7;
+  const below = (n) => { seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0; return Math.floor(seed / 4294967296 * n); };
+  for (let i = 0; i < 4000; i += 1) {
+    const root = document.createElement('div');
+    root.append(...render(Array.from({ length: 1 + below(30) }, () => parts[below(parts.length)]).join('')));
+    for (const node of root.querySelectorAll('*')) {
+      tags.add(node.localName);
+      for (const { name } of node.attributes) attributes.add(name);
+      if (node.localName === 'a') schemes.add(node.protocol);
+    }
+  }
+  return { tags: [...tags], attributes: [...attributes], schemes: [...schemes] };
+})"""
+
 
 class WithFake(PageTest):
     def setUp(self):
@@ -114,6 +133,16 @@ class WithFake(PageTest):
             self.assertTrue(page.value(f"!!{answer}.querySelector({json.dumps(selector)})"), selector)
         self.assertEqual(page.value(f"{answer}.querySelector('figure code').textContent"), "print('hello')")
         self.assertEqual(page.value(f"{answer}.querySelector('figcaption').textContent"), "pythonCopy")
+
+    def test_no_text_makes_anything_but_text_of_itself(self):
+        page = self.ready()
+        made = page.value(FUZZ)
+        allowed = "a blockquote br button code del em figcaption figure h3 h4 h5 h6 hr input li ol p pre span strong table tbody td th thead tr ul div"
+        self.assertEqual(set(made["tags"]) - set(allowed.split()), set())
+        self.assertEqual(set(made["attributes"]) - set("aria-label checked class disabled href rel role start tabindex target title type".split()), set())
+        self.assertEqual(set(made["schemes"]), {"http:", "https:"})
+        for tag in ("strong", "em", "a", "table", "ol", "figure", "blockquote"):
+            self.assertIn(tag, made["tags"], "the texts reach too little")
 
     def test_a_reload_keeps_conversations_and_settings(self):
         page = self.ready()
