@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "cli/serve/memory_plan.h"
+#include "engine/engine.h"
 #include "support/golden_models.h"
 #include "support/temp_dir.h"
 

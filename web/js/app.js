@@ -134,7 +134,8 @@ function onkeydown(event) {
 function fitPanels() {
   document.body.classList.toggle("with-list", MIDDLE.matches && !readFlag("closed.list"));
   byId("open-list").setAttribute("aria-expanded", String(document.body.classList.contains("with-list")));
-  const open = WIDE.matches ? ["settings", "live"].find((name) => readFlag(`open.${name}`)) : undefined;
+  const kept = WIDE.matches ? ["settings", "live"].find((name) => readFlag(`open.${name}`)) : undefined;
+  const open = sideOpen() ?? kept;
   for (const name of ["settings", "live"]) {
     byId(name).hidden = name !== open;
     byId(`open-${name}`).setAttribute("aria-expanded", String(name === open));
