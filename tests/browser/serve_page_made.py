@@ -198,7 +198,7 @@ class WithFake(PageTest):
         page.press("Enter")
         self.assertEqual(page.value("document.querySelector('#list .open').textContent"), "A <b>title</b>")
         page.value("URL.createObjectURL = ((old) => (blob) => { blob.text().then((t) => { window.exported = t; }); return old.call(URL, blob); })(URL.createObjectURL)")
-        page.call("Browser.setDownloadBehavior", behavior="deny")
+        page.call("Browser.setDownloadBehavior", behavior="deny", browserContextId=self.context)
         self.click(page, "Export all")
         page.wait("!!window.exported")
         self.click(page, "Delete")
