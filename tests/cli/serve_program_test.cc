@@ -115,8 +115,8 @@ TEST_F(ServeProgram, KeysAreAskedForAndReadAgain) {
 
 TEST_F(ServeProgram, ARunningRequestIsDrained) {
   RunningServer server(program_, {kSlowModel, "--name", "m"}, {{"LAPIDARY_ISA", "scalar"}});
-  const int socket = server.open_request("POST", "/v1/completions",
-                                         completion("the", 40, R"(,"stream":true)"));
+  const int socket =
+      server.open_request("POST", "/v1/completions", completion("the", 12, R"(,"stream":true)"));
   ASSERT_GE(socket, 0);
   std::string text;
   char buffer[4096];
@@ -138,8 +138,8 @@ TEST_F(ServeProgram, ARunningRequestIsDrained) {
 TEST_F(ServeProgram, TheDrainHasAnEnd) {
   RunningServer server(program_, {kSlowModel, "--name", "m", "--drain-seconds", "0.2"},
                        {{"LAPIDARY_ISA", "scalar"}});
-  const int socket = server.open_request("POST", "/v1/completions",
-                                         completion("the", 400, R"(,"stream":true)"));
+  const int socket =
+      server.open_request("POST", "/v1/completions", completion("the", 400, R"(,"stream":true)"));
   char buffer[4096];
   ASSERT_GT(recv(socket, buffer, sizeof buffer, 0), 0);
   server.signal(SIGINT);
@@ -150,8 +150,8 @@ TEST_F(ServeProgram, TheDrainHasAnEnd) {
 TEST_F(ServeProgram, ASecondSignalEndsAtOnce) {
   RunningServer server(program_, {kSlowModel, "--name", "m", "--drain-seconds", "600"},
                        {{"LAPIDARY_ISA", "scalar"}});
-  const int socket = server.open_request("POST", "/v1/completions",
-                                         completion("the", 400, R"(,"stream":true)"));
+  const int socket =
+      server.open_request("POST", "/v1/completions", completion("the", 400, R"(,"stream":true)"));
   char buffer[4096];
   ASSERT_GT(recv(socket, buffer, sizeof buffer, 0), 0);
   server.signal(SIGTERM);
@@ -196,10 +196,17 @@ TEST_F(ServeProgram, WhatCannotBeIsRefusedAtOnce) {
   expect_refusal(serve({"--context", "99999999"}), 2, "--context");
   expect_refusal(serve({"--api-keys", "none.txt"}), 1, "none.txt");
   expect_refusal(serve({"--chat-template", "none.jinja"}), 1, "none.jinja");
-  expect_refusal(serve({"--host", "192.0.2.1", "--port", "0"}), 1, "192.0.2.1");
+  expect_refusal(serve({"--parallel", "300"}), 2, "--chunk 256");
   program_.folder().write("bad.txt", std::string_view("one"));
   expect_refusal(serve({"--api-keys", "bad.txt"}), 1, "line 1");
   expect_refusal(program_.run({"serve", "no-such-model"}), 1, "no-such-model");
+}
+
+TEST_F(ServeProgram, AnAddressThatIsNotOursIsNamed) {
+  const Outcome outcome = program_.run({"serve", kModel, "--host", "192.0.2.1", "--port", "0"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("lapidary: error: "), std::string::npos);
+  EXPECT_NE(outcome.err.find("192.0.2.1"), std::string::npos) << outcome.err;
 }
 
 TEST_F(ServeProgram, APortThatIsTakenIsNamed) {

@@ -335,7 +335,7 @@ TEST_F(ApiChat, TheLoopGuardEndsWhatRepeatsItself) {
   EXPECT_EQ(choice(got).at("finish_reason"), "stop");
   EXPECT_EQ(choice(got).at("finish_details").at("type"), "repetition");
   EXPECT_EQ(choice(got).at("finish_details").at("period"), 1);
-  EXPECT_EQ(guarded.records().all().back().loops_ended, 1);
+  EXPECT_EQ(guarded.wait_records(1).back().loops_ended, 1);
   const json::object raw{
       {"prompt", "a"}, {"logit_bias", bias({{kFirstByte + 'x', 100}})}, {"max_tokens", 300}};
   EXPECT_EQ(guarded.ask(kTextPath, raw).at("choices").at(0).at("finish_reason"), "length")

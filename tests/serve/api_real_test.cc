@@ -17,6 +17,7 @@ class RealApi : public testing::Test {
       Tokenizer tokenizer = make_tokenizer(checkpoint.text);
       Served::Options options;
       options.context = 2048;
+      options.stop_ids.assign(checkpoint.text.stop_ids.begin(), checkpoint.text.stop_ids.end());
       options.chat_template = checkpoint.text.chat_template.value();
       return Served(std::move(checkpoint), std::move(tokenizer), options);
     }();

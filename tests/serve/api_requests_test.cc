@@ -53,10 +53,7 @@ TEST(ApiRequests, APeerThatLeavesFreesItsPages) {
       R"({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 480, "stream": true, "n": 2})");
   ASSERT_TRUE(exchange->wait_pieces(3));
   exchange->leave();
-  for (int i = 0; i < 6000 && served.records().all().empty(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  ASSERT_EQ(served.records().all().size(), 1u);
+  ASSERT_EQ(served.wait_records(1).size(), 1u);
   const RequestRecord record = served.records().all()[0];
   EXPECT_EQ(record.status, 499);
   ASSERT_EQ(record.texts.size(), 2u);
@@ -71,10 +68,7 @@ TEST(ApiRequests, APeerThatLeftBeforeItsRequestRanCostsNothing) {
   const auto exchange = std::make_shared<FakeExchange>();
   exchange->leave();
   served.send("POST", kTextPath, R"({"prompt": "hello", "max_tokens": 480})", exchange);
-  for (int i = 0; i < 6000 && served.records().all().empty(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  ASSERT_EQ(served.records().all().size(), 1u);
+  ASSERT_EQ(served.wait_records(1).size(), 1u);
   EXPECT_EQ(served.records().all()[0].status, 499);
 }
 
@@ -108,7 +102,7 @@ TEST(ApiRequests, RecordsSayWhatHappenedAndNothingOfTheText) {
   Served served;
   served.answer(kTextPath, kHello);
   served.answer(kTextPath, R"({"prompt": "a secret", "tmperature": 1})");
-  const std::vector<RequestRecord> records = served.records().all();
+  const std::vector<RequestRecord> records = served.wait_records(2);
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].endpoint, kTextPath);
   EXPECT_EQ(records[0].method, "POST");

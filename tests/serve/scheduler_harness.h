@@ -49,9 +49,11 @@ inline const Tokenizer& byte_tokenizer() {
                                                                 {"normalized", false},
                                                                 {"special", true}}}},
         {"normalizer", nullptr},
-        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+        {"pre_tokenizer",
+         {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}}},
         {"post_processor", nullptr},
-        {"decoder", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}}},
+        {"decoder",
+         {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}}},
         {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", boost::json::array()}}}};
     return Tokenizer::from_json(boost::json::serialize(root));
   }();

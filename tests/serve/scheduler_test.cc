@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "serve/memory_store.h"
 #include "serve/scheduler_harness.h"
 #include "spec/patched_tensors.h"
 
@@ -70,9 +71,10 @@ TEST(SchedulerOrder, ClientsTakeTurnsByWorkThenPriorityThenArrival) {
   send("long2", of("long", 13, 5));
   blocker.go.open();
   for (const auto& sink : sinks) EXPECT_EQ(sink->reason(), EndReason::max_tokens);
-  // Accounts: many 0 → 21, few 0 → 21, long 0 → 61; the last one of "long" waits until "many" has as much.
-  EXPECT_EQ(starts.names(), (std::vector<std::string>{"many urgent", "few", "long", "many0", "many1", "many2",
-                                                      "long2", "many3"}));
+  // A job costs its prompt and one more row. After the first three, "many" has 21, then 42, then 63, and
+  // "long" 61.
+  EXPECT_EQ(starts.names(), (std::vector<std::string>{"many urgent", "few", "long", "many0", "many1", "long2",
+                                                      "many2", "many3"}));
   served.expect_no_leak();
 }
 
@@ -371,6 +373,31 @@ TEST(SchedulerLife, StopEndsWhatRunsAndMayComeTwice) {
   expect_error([&] { served.scheduler->save_cache(); }, ErrorCode::usage, "no place");
   served.scheduler->clear_cache();
   EXPECT_EQ(served.engine->kv_room().in_use, 0);
+}
+
+TEST(SchedulerLife, WhatWasHeldOutlivesTheServer) {
+  for (const char* model : {"llama-tiny", "gemma4-e2b-tiny"}) {
+    MemoryStore store;
+    const std::vector<TokenId> prompt = text(1, 100);
+    std::vector<TokenId> said;
+    {
+      Served served(model, {.store = &store});
+      said = served.send(generation(prompt, 10))->wait().tokens;
+      served.scheduler->stop();
+    }
+    Served served(model, {.store = &store});
+    EXPECT_GT(served.scheduler->view().cache.restored_tokens, 0) << model;
+    const auto next = served.send(generation(prompt + said + text(2, 7), 10));
+    next->wait();
+    // The last token was drawn, and never fed.
+    EXPECT_EQ(next->wait().end.cached_tokens, 109) << model;
+    EXPECT_EQ(next->wait().end.reuse, Reuse::extended) << model;
+    const Checkpoint checkpoint = open_golden(model);
+    Engine engine(checkpoint.spec, *checkpoint.tensors, one_thread());
+    expect_same(next->wait(), alone(engine, generation(prompt + said + text(2, 7), 10)), model);
+    EXPECT_GE(served.scheduler->save_cache(), 109) << model;
+    served.expect_no_leak();
+  }
 }
 
 TEST(SchedulerShows, JobsPagesAndGaps) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct ServedOptions {
   ApiLimits limits = {.max_texts = 8};
   int64_t max_running = 16, max_queued = 64;
   int64_t context = 512;
+  std::vector<TokenId> stop_ids = {kEos};  // beside the vocabulary's ends of turns
   std::string chat_template = kDelimitedTemplate;
   std::function<std::string()> metrics = [] { return std::string("none\n"); };
   StateStore* store = nullptr;
@@ -99,7 +101,7 @@ class Served {
     model.bos = "<bos>";
     model.eos = "<eos>";
     model.stop_ids = tokenizer_.turn_end_ids();
-    for (const int64_t id : checkpoint_.text.stop_ids) model.stop_ids.push_back(static_cast<TokenId>(id));
+    model.stop_ids.insert(model.stop_ids.end(), options.stop_ids.begin(), options.stop_ids.end());
     std::sort(model.stop_ids.begin(), model.stop_ids.end());
     model.stop_ids.erase(std::unique(model.stop_ids.begin(), model.stop_ids.end()), model.stop_ids.end());
     model.syntax = TurnSyntax::of(tokenizer_, model.stop_ids);
@@ -185,6 +187,14 @@ class Served {
       }
     }
     return out;
+  }
+
+  // Records come a moment after the answers.
+  std::vector<RequestRecord> wait_records(size_t n) const {
+    for (int i = 0; i < 6000 && records_.all().size() < n; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return records_.all();
   }
 
   Scheduler& scheduler() { return *scheduler_; }

@@ -267,7 +267,7 @@ TEST(Grammar, CallBodiesAreCalls) {
   EXPECT_FALSE(accepts("call:get_weather{a:" + std::string(32, '[') + std::string(32, ']') + "}"));
   for (const char* bad : {"", "a b", "caf\xC3\xA9", "a\"", "a{"})
     EXPECT_THROW(env.call_body(std::vector<std::string>{bad}), Error) << bad;
-  EXPECT_THROW(env.call_body({}), Error);
+  EXPECT_THROW(env.call_body(std::vector<std::string>{}), Error);
   EXPECT_THROW(vocabulary("smollm2").env.call_body(names), Error);
 }
 

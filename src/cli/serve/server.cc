@@ -112,11 +112,13 @@ void Server::plan() {
   engine.keep_behind = kServeKeepBehind;
   engine.kv_bytes = plan.kv_bytes;
   engine.sequences = request.running + request.cached + 1;
-  log_.write(Level::info, "memory",
-             log_.format() == LogFormat::text
-                 ? fmt::format("{}\n{}", opened_->name, plan_text(plan, Style::for_fd(STDERR_FILENO)))
-                 : "",
-             plan_json(plan));
+  if (log_.format() == LogFormat::json) {
+    log_.write(Level::info, "memory", "", plan_json(plan));
+  } else {
+    std::string table = plan_text(plan, Style::for_fd(STDERR_FILENO));
+    table.pop_back();  // its last newline
+    log_.raw(terminal_safe(opened_->name) + "\n" + table);
+  }
   if (plan.context < plan.made_for) {
     log_.write(Level::warning, "context_lowered",
                fmt::format("the context is {} tokens and not the model's {}: the memory holds no more",
@@ -127,14 +129,15 @@ void Server::plan() {
 
 void Server::open() {
   api_limits(flags_);  // flags that make no sense are told first
+  http_options(flags_);
   if (!flags_.keys_file.empty()) {
     keys_.emplace(flags_.keys_file,
                   [this](const std::string& text) { log_.write(Level::warning, "api_keys", text); });
   }
   opened_.emplace(open_served_model(flags_));
   model_ = describe_model(*opened_);
-  plan();
   if (!flags_.kv_folder.empty()) store_.emplace(flags_.kv_folder);
+  plan();
 }
 
 void Server::handle(serve::HttpRequest request, std::shared_ptr<serve::Exchange> exchange) {

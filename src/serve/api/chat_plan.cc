@@ -101,6 +101,16 @@ Constraint constraint(const Service& service, const ChatTools& tools, const Cont
   return {*model.grammars, model.syntax, compile(*model.grammars, format), options};
 }
 
+// Grammars that compile may still be too much work, or allow nothing at all: found before the job runs.
+void try_first_mask(const ContentFormat& format, const ChatTools& tools, Constraint& constraint) {
+  try {
+    constraint.mask();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+    throw client_error(error, "invalid_grammar", format.path.empty() ? tools.path : format.path);
+  }
+}
+
 void take_prefill(const Service& service, const ChatMessages& messages, ChatPlan& plan) {
   const std::vector<TokenId> ids = service.model.tokenizer->encode(*messages.prefill, false);
   if (plan.in_thought) {
@@ -140,6 +150,7 @@ ChatPlan plan_chat(const Service& service, const ModelFacts& facts, const ChatMe
     plan.constraint.emplace(constraint(service, tools, format, thinking, plan.in_thought));
   }
   if (prefilled) take_prefill(service, messages, plan);
+  if (plan.constraint) try_first_mask(format, tools, *plan.constraint);
   return plan;
 }
 

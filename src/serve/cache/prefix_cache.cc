@@ -1,6 +1,7 @@
 #include "serve/cache/prefix_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 #include <utility>
 
@@ -206,17 +207,23 @@ void PrefixCache::Impl::evict(int32_t sequence) {
 
 int64_t PrefixCache::Impl::freeable() const {
   struct Page {
-    int64_t here = 0, holders = 0, bytes = 0;
+    int32_t here = 0, holders = 0;
   };
-  std::map<std::pair<bool, int64_t>, Page> pages;
+  std::array<std::vector<Page>, 2> pools;  // by the number of a page
+  std::array<int64_t, 2> page_bytes{};
   for (const auto& [sequence, entry] : entries)
     engine.for_each_page(sequence, [&](const KvPageView& view) {
-      Page& seen = pages[{view.sliding, view.pool_offset}];
-      seen = {seen.here + 1, view.holders, view.pool_bytes};
+      std::vector<Page>& pages = pools[view.sliding];
+      page_bytes[view.sliding] = view.pool_bytes;
+      const auto number = static_cast<size_t>(view.pool_offset / view.pool_bytes);
+      if (pages.size() <= number) pages.resize(number + 1);
+      pages[number].here++;
+      pages[number].holders = static_cast<int32_t>(view.holders);
     });
   int64_t bytes = 0;
-  for (const auto& [place, seen] : pages)
-    if (seen.here == seen.holders) bytes += seen.bytes;
+  for (size_t pool = 0; pool < pools.size(); pool++)
+    for (const Page& held : pools[pool])
+      if (held.here > 0 && held.here == held.holders) bytes += page_bytes[pool];
   return bytes;
 }
 
@@ -224,7 +231,9 @@ bool PrefixCache::make_room(int64_t bytes) {
   Impl& c = *impl_;
   const auto is_enough = [&] { return c.engine.kv_room().free() >= bytes; };
   if (is_enough()) return true;
-  if (c.engine.kv_room().free() + c.freeable() < bytes) return false;
+  int64_t at_least = c.engine.kv_room().free();  // quick to tell, and most often enough
+  for (const auto& [sequence, entry] : c.entries) at_least += c.engine.kv_bytes_of_its_own(sequence);
+  if (at_least < bytes && c.engine.kv_room().free() + c.freeable() < bytes) return false;
   while (!is_enough()) c.evict(c.cheapest(true));
   return true;
 }

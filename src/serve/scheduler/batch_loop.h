@@ -58,6 +58,7 @@ class BatchLoop {
   int64_t reusable(Task& task);
 
   // Sequences and pages (batch_room.cc).
+  bool has_place() const;
   bool admit(Task& task);
   bool fits_beside_others(const Task& task);
   bool secure(const Task& task, int64_t n);

@@ -70,7 +70,7 @@ std::vector<Task*> BatchLoop::prompts_in_order() {
     (task.holds() ? order : waiting).push_back(&task);
   });
   std::sort(order.begin(), order.end(), [](const Task* a, const Task* b) { return a->started < b->started; });
-  if (n_holding() >= options_.max_running && !youngest(true, 0)) return order;
+  if (!has_place()) return order;
   for (Task* task : waiting) reusable(*task);
   for (Task* task : queue_.order(std::move(waiting))) order.push_back(task);
   return order;
@@ -90,13 +90,13 @@ void BatchLoop::plan_prompts() {
     return std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& t) { return t.get() == task; });
   };
   for (Task* task : order) {
-    if (rows_left_ <= 0) return;
     if (!task->holds()) {
       // Where memory is short, nobody begins in the step that took pages away, nor past the first who waits.
-      if (blocked_ || preemptions_ != preempted_before || !live(task) || joins(*task)) continue;
+      if (blocked_ || preemptions_ != preempted_before || !live(task)) continue;
+      if (joins(*task) || rows_left_ <= 0 || !has_place()) continue;
       blocked_ = !admit(*task) && live(task);
     }
-    if (task->holds()) plan_prompt(*task);
+    if (task->holds() && rows_left_ > 0) plan_prompt(*task);
   }
 }
 

@@ -77,13 +77,13 @@ bool BatchLoop::fits_beside_others(const Task& task) {
   return bytes <= free || bytes <= free + cache_.stats().bytes;
 }
 
-// A sequence for a task that waits. False: not now.
+bool BatchLoop::has_place() const {
+  return n_holding() < options_.max_running || youngest(true, 0);
+}
+
+// A sequence for a task that waits. False: there is no room for it now. REQUIRES: has_place().
 bool BatchLoop::admit(Task& task) {
-  while (n_holding() >= options_.max_running) {
-    Task* idle = youngest(true, 0);
-    if (!idle) return false;
-    release(*idle);
-  }
+  if (n_holding() >= options_.max_running) release(*youngest(true, 0));
   while (n_holding() > 0 && !fits_beside_others(task)) {
     Task* idle = youngest(true, 0);
     if (!idle) return false;

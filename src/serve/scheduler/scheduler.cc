@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -32,7 +33,7 @@ struct Scheduler::Impl {
   // What waits for the thread, taken between two steps.
   struct Inbox {
     std::vector<std::unique_ptr<Task>> tasks;
-    std::vector<Ticket> cancelled, resumed;
+    std::set<Ticket> cancelled, resumed;
     std::vector<std::function<void()>> calls;
     bool ends_rest = false;  // the drain's time is over
     bool empty() const {
@@ -42,6 +43,7 @@ struct Scheduler::Impl {
 
   Engine& engine;
   const SchedulerOptions options;
+  const int64_t kv_total;        // bytes
   std::atomic<int64_t> live{0};  // jobs taken that have not ended
   std::atomic<Ticket> tickets{0};
   std::atomic<bool> broken{false};
@@ -56,7 +58,8 @@ struct Scheduler::Impl {
   std::mutex stop_mutex;  // one stop() at a time; and calls once the thread is gone
   std::thread thread;
 
-  Impl(Engine& e, SchedulerOptions o) : engine(e), options(checked(o, e)), loop(engine, options, live) {
+  Impl(Engine& e, SchedulerOptions o)
+      : engine(e), options(checked(o, e)), kv_total(e.kv_room().total), loop(engine, options, live) {
     if (options.store) {
       loop.cache().load(*options.store, options.model, [&](const std::string& name, const std::string& why) {
         log(fmt::format("saved state {} is left alone: {}", name, why));
@@ -159,6 +162,7 @@ struct Scheduler::Impl {
     if (thrown) std::rethrow_exception(thrown);
   }
 
+  // What never changes of the engine may be asked by any thread.
   void check(const Order& order) const {
     const Job& job = order.job;
     ensure(order.sink != nullptr, ErrorCode::usage, "a job without a sink");
@@ -172,14 +176,15 @@ struct Scheduler::Impl {
     for (const std::optional<int64_t>& best : {job.logprobs, job.prompt_logprobs})
       ensure(best.value_or(0) >= 0, ErrorCode::usage, "logprobs: expected 0 or more, got {}",
              best.value_or(0));
+    job.sampling.validate(options.vocab_size);
     const int64_t least = n + std::min<int64_t>(job.max_tokens, 1);
     ensure(least <= context, ErrorCode::limit, "the prompt has {} tokens{}, the context holds {}", n,
            job.max_tokens > 0 ? " and at least one is to be generated" : "", context);
     const int64_t longest = std::min(context, n + std::max<int64_t>(job.max_tokens, 1) - 1);
-    const int64_t bytes = engine.kv_bytes_at_length(longest), total = engine.kv_room().total;
-    ensure(bytes <= total, ErrorCode::limit,
+    const int64_t bytes = engine.kv_bytes_at_length(longest);
+    ensure(bytes <= kv_total, ErrorCode::limit,
            "{} prompt tokens and up to {} generated ones take {} bytes of KV pages, there are {} in all", n,
-           job.max_tokens, bytes, total);
+           job.max_tokens, bytes, kv_total);
   }
 };
 
@@ -222,14 +227,14 @@ bool Scheduler::has_room_for(size_t jobs) const {
 void Scheduler::cancel(Ticket ticket) {
   const std::lock_guard lock(impl_->mutex);
   if (impl_->gone) return;
-  impl_->inbox.cancelled.push_back(ticket);
+  impl_->inbox.cancelled.insert(ticket);
   impl_->wake.notify_all();
 }
 
 void Scheduler::resume(Ticket ticket) {
   const std::lock_guard lock(impl_->mutex);
   if (impl_->gone) return;
-  impl_->inbox.resumed.push_back(ticket);
+  impl_->inbox.resumed.insert(ticket);
   impl_->wake.notify_all();
 }
 

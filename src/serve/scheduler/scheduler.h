@@ -3,6 +3,25 @@
 // what a job gets does not depend on what runs beside it, on how its prompt is cut, or on whether the prefix
 // cache had a part of it; a job that had to give back its pages is computed again and goes on as if nothing
 // had been.
+//
+// Who goes first. Among clients the one for whom the fewest rows were computed while it had jobs here; among
+// the jobs of a client the greatest priority, then the earliest. Prompts are computed one after the other in
+// this order, with two exceptions. Where the first will not be through with the step at hand, every second
+// step begins with the next whose rest is at most half as long (and where that will not be either, every
+// second of those with the next of at most half of that, ...): a short prompt does not wait for a long one,
+// and the long one keeps half of the steps. And a prompt that begins like one under way waits until that has
+// computed what they have in common, so that many texts of one prompt cost one prefill.
+//
+// How long a running text waits for its next token. Beside it a step has a row of each other text, and prompt
+// rows: as many as, at the speed of the last step with prompt rows, take step_seconds with all else in the
+// step; twice those of the step before at most, Pace::kLeastRows at least. So a gap is step_seconds, times
+// what one step is slower than the last by itself, or the time of kLeastRows rows where that is longer;
+// gap_counts and worst_gap_seconds say what it was. Steps while nobody generates have step_rows rows.
+//
+// Memory. A job begins when the rest of its prompt fits beside those under way, after what the cache would
+// give up; nobody overtakes the first that does not fit. When texts outgrow the room, pages come from the
+// cache first, then from paused jobs, then from the job that began last; what has lost its pages is the first
+// to begin again. So the oldest always gets on.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +40,7 @@ namespace lapidary::serve {
 struct SchedulerOptions {
   int64_t max_running = 16;   // jobs that are computed at once
   int64_t max_queued = 256;   // jobs that wait; more are refused
-  int64_t step_rows = 256;    // most rows of a step: the engine's chunk
+  int64_t step_rows = 256;    // most rows of a step, more than max_running: the engine's chunk
   double step_seconds = 0.1;  // aim for steps with prompt rows while texts are being generated
   int64_t vocab_size = 0;     // logits with a token: the lesser of tokenizer's and model's
   PrefixCacheOptions cache;
@@ -77,7 +96,9 @@ class Scheduler {
 
   // The texts of one request, one after the other: all are taken or none. Error(usage) on an empty prompt or
   // bad sampling parameters; Error(limit) naming what is exceeded: a job that could never fit the context or
-  // the KV memory, a full queue (is_busy() tells it apart), a server that is going down.
+  // the KV memory, a full queue (has_room_for() tells it apart: max_running + max_queued jobs that have not
+  // ended), a server that is going down. The prompt must leave room for one token where any is to be
+  // generated.
   struct Order {
     Job job;
     std::shared_ptr<JobSink> sink;

@@ -14,8 +14,7 @@ Task::Task(Ticket t, Job j, std::shared_ptr<JobSink> s, int64_t vocab_size)
       n_prompt(static_cast<int64_t>(job.prompt.size())),
       shares(job.reuse && !job.prompt_logprobs && job.pooling == Pooling::none),
       tokens(std::move(job.prompt)),
-      vocab_size_(vocab_size),
-      sampler_(job.sampling, vocab_size) {
+      vocab_size_(vocab_size) {
   end.prompt_tokens = n_prompt;
 }
 
@@ -35,12 +34,13 @@ void Task::on_logits(int64_t position, std::span<const float> logits) {
       n_scored_++;
     }
     if (position != n_tokens() - 1 || job.max_tokens == 0) return;
-    if (!observed_)
-      for (const TokenId id : tokens) sampler_.observe(id);
-    observed_ = true;
+    if (!sampler_) {
+      sampler_.emplace(job.sampling, vocab_size_);
+      for (const TokenId id : tokens) sampler_->observe(id);
+    }
     std::span<const uint32_t> mask;
     if (job.constraint) mask = job.constraint->mask();
-    Drawn draw{sampler_.sample(logits, static_cast<uint64_t>(n_generated()), mask), {}};
+    Drawn draw{sampler_->sample(logits, static_cast<uint64_t>(n_generated()), mask), {}};
     if (job.constraint) job.constraint->take(draw.id);
     if (job.logprobs) draw.score = score_token(logits, draw.id, *job.logprobs);
     drawn = std::move(draw);

@@ -74,15 +74,14 @@ struct Task {
   std::vector<float> take_embedding();  // of length 1; all zeros stay so
   bool owes_prompt_results = true;      // scores and embedding have not been handed over
 
-  void observe(TokenId id) { sampler_.observe(id); }
+  void observe(TokenId id) { sampler_->observe(id); }  // REQUIRES: a draw before
 
  private:
   bool needs_scores() const { return job.prompt_logprobs && n_scored_ < n_prompt - 1; }
   bool needs_norms() const { return job.pooling != Pooling::none && n_pooled_ < n_prompt; }
 
   int64_t vocab_size_;
-  Sampler sampler_;
-  bool observed_ = false;            // the prompt
+  std::optional<Sampler> sampler_;   // from the first draw on: its counts are as large as the vocabulary
   std::vector<ScoredToken> scores_;  // of prompt tokens from the second on
   int64_t n_scored_ = 0;             // prompt rows whose scores are done
   std::vector<double> pooled_;
