@@ -188,6 +188,11 @@ class WithFake(PageTest):
         page.wait(IDLE)
         self.assertEqual(page.value(f"{LAST}.querySelector('.answer').textContent"), "Hello there, reader and it goes on")
         self.assertEqual(self.fake.state["requests"][-1]["messages"][-1], {"role": "assistant", "content": "Hello there, reader"})
+        page.value("document.getElementById('shade').click()")
+        self.click(page, "Continue")  # a text of which only the end would have probabilities stays a text
+        page.wait(f"{IDLE} && {LAST}.querySelector('.answer').textContent.endsWith('on and it goes on')")
+        self.assertNotIn("logprobs", self.fake.state["requests"][-1])
+        self.assertTrue(page.value(f"{LAST}.querySelector('.answer').checkVisibility()"))
 
     def test_conversations_are_renamed_exported_imported_and_deleted(self):
         page = self.ready()
