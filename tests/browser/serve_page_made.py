@@ -250,7 +250,7 @@ class WithFake(PageTest):
         page = self.ready(width=1400)
         self.click(page, "Chat", "document.querySelector('.tabs')")
         page.value("document.getElementById('open-settings').click()")
-        self.assertEqual(page.value("['temperature', 'seed'].map((name) => document.getElementById(`set-${name}`).placeholder)"), ["0.7", "default"])
+        self.assertEqual(page.value("['temperature', 'seed'].map((name) => document.getElementById(`set-${name}`).placeholder)"), ["0.7", "random"])
         page.value("(f => { f.value = 'warm'; f.dispatchEvent(new Event('input')); })(document.getElementById('set-temperature'))")
         page.value("(f => { f.value = '[{]'; f.dispatchEvent(new Event('input')); })(document.getElementById('set-tools'))")
         self.write(page, "hello")
