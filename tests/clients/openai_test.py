@@ -10,7 +10,7 @@ import json
 import math
 import pathlib
 import struct
-import sys
+import subprocess
 import tempfile
 import threading
 import unittest
@@ -330,9 +330,12 @@ class Gemma3(unittest.TestCase):
         cls.client = client_of(cls.server)
         cls.model = cls.client.models.list().data[0].id
 
-    def test_completions(self):
-        answer = self.client.completions.create(model=self.model, prompt="The capital of France is", max_tokens=4, temperature=0)
-        self.assertIn("Paris", answer.choices[0].text)
+    def test_completions_are_those_of_the_command_line(self):
+        prompt = "The capital of France is"
+        answer = self.client.completions.create(model=self.model, prompt=prompt, max_tokens=12, temperature=0)
+        command = [LAPIDARY, "run", served.GEMMA3, prompt, "--raw", "-n", "12", "--temp", "0", "--context", "2048"]
+        alone = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        self.assertEqual(alone.strip(), answer.choices[0].text.strip())
 
     def test_echo_and_batches(self):
         prompts = ["Water is made of", "Paris is"]
