@@ -30,15 +30,16 @@ struct ScoredToken {
 enum class Pooling { none, mean, last };
 
 struct Job {
-  std::string request;                   // id of the HTTP request, for logs and GET /v1/kv
-  int64_t index = 0;                     // which of the request's texts
-  std::string client;                    // whose it is, for fair queueing: the name of a key, or an address
-  std::vector<TokenId> prompt;           // at least one id
-  int64_t max_tokens = 0;                // to generate; 0: none (the prompt's scores or embedding are wanted)
-  std::vector<TokenId> stop_ids;         // any of them ends the text
-  SamplingParams sampling;               // `stream` tells the texts of one request apart
-  std::optional<Constraint> constraint;  // binds what is drawn; must be at its beginning
-  std::optional<int64_t> logprobs;       // of every generated token, and this many of the best beside it
+  std::string request;            // id of the HTTP request, for logs and GET /v1/kv
+  int64_t index = 0;              // which of the request's texts
+  std::string client;             // whose it is, for fair queueing: the name of a key, or an address
+  std::vector<TokenId> prompt;    // at least one id
+  int64_t max_tokens = 0;         // to generate; 0: none (the prompt's scores or embedding are wanted)
+  std::vector<TokenId> stop_ids;  // any of them ends the text
+  SamplingParams sampling;        // `stream` tells the texts of one request apart
+  // Binds what is drawn; at its beginning, or past what of the answer the prompt has already.
+  std::optional<Constraint> constraint;
+  std::optional<int64_t> logprobs;            // of every generated token, and this many of the best beside it
   std::optional<int64_t> prompt_logprobs;     // of every prompt token but the first, likewise
   Pooling pooling = Pooling::none;            // the prompt's embedding: final norms, pooled and of length 1
   int64_t priority = 0;                       // greater goes first

@@ -4,6 +4,7 @@
 //   start    a thought (when thinking is on, once), a call (when tools are declared), or the content begins
 //   thought  any text; closed by its delimiter, or by a call. The turn cannot end in it.
 //   content  what the grammar allows; a turn with content has no calls
+//            Without a grammar any text and any calls may follow each other.
 //   call     a whole call of a declared tool, closed by its delimiter
 //   calls    after a call: another one, or the end
 //   end      stop tokens only
@@ -26,8 +27,9 @@ struct ConstraintOptions {
 
 class Constraint {
  public:
-  // content, options.calls: grammars of `env`. The syntax is that of env's tokenizer.
-  Constraint(const GrammarEnv& env, TurnSyntax syntax, const Grammar& content,
+  // content, options.calls: grammars of `env`. Without one for the content only calls are bound. The syntax
+  // is that of env's tokenizer.
+  Constraint(const GrammarEnv& env, TurnSyntax syntax, const std::optional<Grammar>& content,
              const ConstraintOptions& options);
   Constraint(Constraint&&) noexcept = default;
 
@@ -46,11 +48,13 @@ class Constraint {
   void allow_stops();
   bool open_call(TokenId id);
   bool accepts(TokenId id);
+  bool accepts_text(TokenId id) const;
+  void content_mask();
 
   GrammarEnv env_;
   TurnSyntax syntax_;
   std::optional<Grammar> calls_;
-  GrammarMatcher content_;
+  std::optional<GrammarMatcher> content_;  // absent: any text
   std::optional<GrammarMatcher> call_;
   bool may_think_, must_call_;
   State state_;

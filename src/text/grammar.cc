@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/quote.h"
+#include "text/call_schema.h"
 #include "text/tokenizer_impl.h"
 #include "text/turn.h"
 
@@ -19,9 +20,11 @@ struct GrammarDelete {
 // Levels of lists and objects that a constrained call may nest. Each is a rule of the grammar, because a
 // call that is nested too deep for the parser (kMaxCallDepth) must not be a call for the grammar either.
 constexpr int kCallLevels = 32;
+constexpr size_t kMaxCallGrammar = 256 << 10;
 
 constexpr std::string_view kCallTokens =
     "KEY: /[^:,{}\\[\\]\\s\\x00-\\x1f]+/\n"
+    "INTEGER: /-?(0|[1-9][0-9]{0,30})/\n"
     "NUMBER: /-?(0|[1-9][0-9]{0,30})(\\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?/\n"
     "TEXT: /(?s:.+)/\n"
     "string: <|\"|> TEXT? <|\"|>\n"
@@ -159,16 +162,27 @@ Grammar GrammarEnv::lark(std::string_view source) const {
 }
 
 Grammar GrammarEnv::call_body(std::span<const std::string> names) const {
+  std::vector<Tool> tools;
+  for (const std::string& name : names) tools.push_back({name, ""});
+  return call_body(tools);
+}
+
+Grammar GrammarEnv::call_body(std::span<const Tool> tools) const {
   ensure(impl_->has_string_mark, ErrorCode::unsupported,
          "this vocabulary has no token <|\"|>, so its model knows no tool calls");
-  ensure(!names.empty(), ErrorCode::usage, "tool calls: expected at least one tool");
-  std::string source = "start: \"call:\" name object_0\nname: ";
-  for (size_t i = 0; i < names.size(); ++i) {
-    ensure(names_a_tool(names[i]), ErrorCode::usage,
-           "tool name {}: expected one or more of A-Z, a-z, 0-9, '_', '.', '-'", quoted(names[i]));
-    source += fmt::format("{}\"{}\"", i == 0 ? "" : " | ", names[i]);
+  ensure(!tools.empty(), ErrorCode::usage, "tool calls: expected at least one tool");
+  std::string source = "start: \"call:\" (", rules;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    ensure(names_a_tool(tools[i].name), ErrorCode::usage,
+           "tool name {}: expected one or more of A-Z, a-z, 0-9, '_', '.', '-'", quoted(tools[i].name));
+    std::string arguments = "object_0";
+    if (!tools[i].schema.empty()) {
+      arguments = fmt::format("arguments_{}", i);
+      rules += call_rules(tools[i].schema, arguments, kCallLevels, "tool " + quoted(tools[i].name));
+    }
+    source += fmt::format("{}\"{}\" {}", i == 0 ? "" : " | ", tools[i].name, arguments);
   }
-  source += '\n';
+  source += ")\n" + rules;
   for (int level = 0; level < kCallLevels; ++level) {
     const bool last = level + 1 == kCallLevels;
     source += fmt::format(
@@ -180,6 +194,9 @@ Grammar GrammarEnv::call_body(std::span<const std::string> names) const {
     }
   }
   source += kCallTokens;
+  ensure(source.size() <= kMaxCallGrammar, ErrorCode::limit,
+         "tool calls: the grammar of their arguments has {} bytes, the limit is {}", source.size(),
+         kMaxCallGrammar);
   return compile(LB_TRUSTED_LARK, source);
 }
 

@@ -83,6 +83,13 @@ class GrammarEnv {
   // as a call. Error(usage) on a name that no call can spell, Error(unsupported) when the vocabulary has no
   // string marks.
   Grammar call_body(std::span<const std::string> names) const;
+  // The same, and the arguments of those with a schema fit it (call_schema.h has the keywords; Errors as
+  // there).
+  struct Tool {
+    std::string name;
+    std::string schema;  // of the arguments, JSON; empty: any
+  };
+  Grammar call_body(std::span<const Tool> tools) const;
 
   int64_t vocab_size() const;
   std::span<const TokenId> stop_ids() const;

@@ -22,6 +22,7 @@ SECONDS = 20  # for any one answer
 KEYS = {
     "Tab": ("Tab", 9, ""),
     "Enter": ("Enter", 13, "\r"),
+    "Escape": ("Escape", 27, ""),
     " ": ("Space", 32, " "),
     "PageUp": ("PageUp", 33, ""),
     "PageDown": ("PageDown", 34, ""),
@@ -180,6 +181,10 @@ class Page:
         for _ in range(times):
             self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **common)
             self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def type(self, text):
+        """Into what has the focus, as an input method does."""
+        self.call("Input.insertText", text=text)
 
     def move_mouse(self, x, y):
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

@@ -117,7 +117,7 @@ class FakeServer:
         self._server.server_close()
 
     def models(self):
-        one = {"id": "tiny", "object": "model", "chat": self.state["chat"], "tools": True, "reasoning": True, "max_model_len": 4096}
+        one = {"id": "tiny", "object": "model", "chat": self.state["chat"], "tools": True, "reasoning": True, "max_model_len": 4096, "defaults": {"temperature": 0.7}}
         return {"object": "list", "data": [one]}
 
     def raw_logprobs(self, word):
@@ -127,8 +127,9 @@ class FakeServer:
         """The choices of the chunks; None: wait until the test lets go."""
         last = body["messages"][-1]
         text = last.get("content") or ""
-        kind = text.split(" ")[0] if last["role"] == "user" else last["role"]
-        say = lambda content: [{"delta": {"content": w}, "logprobs": logprobs(w) if body.get("logprobs") else None} for w in words(content)]
+        kind = text.split(" ")[0] if last["role"] == "user" else ""
+        share = 0.01 if kind == "unsure" else 0.6
+        say = lambda content: [{"delta": {"content": w}, "logprobs": logprobs(w, share) if body.get("logprobs") else None} for w in words(content)]
         end = [{"delta": {}, "finish_reason": "stop"}]
         if kind == "hold":
             return [*say("The first part"), None, *say(" and the second"), *end]
@@ -144,8 +145,6 @@ class FakeServer:
                 for i, place in enumerate(("Oslo", ATTACK))
             ]
             return [{"delta": {"tool_calls": [call]}} for call in calls] + [{"delta": {}, "finish_reason": "tool_calls"}]
-        if kind == "tool-result":
-            return say("never") + end
         if last["role"] == "tool":
             return say(f"It is {text} there") + end
         if kind == "attack":

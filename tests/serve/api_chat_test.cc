@@ -4,6 +4,7 @@
 #include <set>
 
 #include "serve/served.h"
+#include "text/utf8.h"
 
 namespace lapidary::serve::test {
 namespace {
@@ -201,7 +202,10 @@ TEST_F(ApiChat, ThinkingComesFirstAndTheSchemaAfterIt) {
 }
 
 TEST_F(ApiChat, ThoughtsAreReportedApart) {
-  const json::object got = ask({{"logit_bias", bias({{kChannel, 100}})}, {"max_tokens", 20}});
+  const json::object got = ask({{"logit_bias", bias({{kChannel, 100}})},
+                                {"max_tokens", 20},
+                                {"regex", "abc"},
+                                {"reasoning_effort", "low"}});
   EXPECT_TRUE(message(got).contains("reasoning_content")) << json::serialize(got);
   EXPECT_EQ(content(got), "");
   EXPECT_EQ(got.at("usage").at("completion_tokens_details").at("reasoning_tokens"), 20);
@@ -255,6 +259,34 @@ TEST_F(ApiChat, OneCallAtATime) {
   EXPECT_EQ(choice(got).at("finish_reason"), "tool_calls");
 }
 
+TEST_F(ApiChat, StrictArgumentsFitTheSchemaOfTheTool) {
+  const char* tools =
+      R"([{"type":"function","function":{"name":"put","strict":true,"parameters":{"type":"object",
+    "properties":{"on":{"type":"boolean"},"word":{"enum":["red","green"]}},
+    "required":["word","on"],"additionalProperties":false}}}])";
+  // It wants to call, and then nothing in particular.
+  for (const int seed : {1, 2, 3, 4}) {
+    const json::object got = ask({{"tools", json::parse(tools)},
+                                  {"temperature", 2},
+                                  {"seed", seed},
+                                  {"max_tokens", 200},
+                                  {"parallel_tool_calls", false},
+                                  {"logit_bias", bias({{kCall, 100}})}});
+    const json::array& calls = message(got).at("tool_calls").as_array();
+    ASSERT_EQ(calls.size(), 1u) << json::serialize(got);
+    const json::object arguments =
+        json::parse(std::string(calls[0].at("function").at("arguments").as_string())).as_object();
+    EXPECT_EQ(arguments.size(), 2u);
+    EXPECT_TRUE(arguments.at("on").is_bool());
+    EXPECT_TRUE(arguments.at("word") == "red" || arguments.at("word") == "green");
+  }
+  const json::object said = ask({{"tools", json::parse(tools)}, {"logit_bias", bias({{kCall, -100}})}});
+  EXPECT_FALSE(content(said).empty()) << "it need not call";
+  std::string open(tools);
+  open.replace(open.find("\"boolean\""), 9, "\"string\",\"pattern\":\"a\"");
+  refused({{"tools", json::parse(open)}}, "tools", "\"pattern\" is not enforced");
+}
+
 TEST_F(ApiChat, ToolsThatAreNotToBeCalledAreNotDeclared) {
   const json::object none = ask({{"tools", json::parse(kTools)}, {"tool_choice", "none"}});
   EXPECT_EQ(prompt_tokens(none), prompt_tokens(ask({})));
@@ -273,7 +305,7 @@ TEST_F(ApiChat, LogprobsHaveBytesAndTheBest) {
     EXPECT_EQ(score.at("top_logprobs").at(0).at("token"), score.at("token")) << "greedy";
     EXPECT_EQ(score.at("top_logprobs").at(0).at("logprob"), score.at("logprob"));
   }
-  EXPECT_EQ(bytes.substr(0, 4), content(got).substr(0, 4));
+  EXPECT_EQ(utf8_lossy(bytes), content(got));
   EXPECT_TRUE(choice(ask({{"logprobs", true}}))
                   .at("logprobs")
                   .at("content")

@@ -55,6 +55,8 @@ TEST(Endpoints, ModelsListsTheOneThatIsServed) {
   EXPECT_EQ(one.at("id").as_string(), model().name);
   EXPECT_EQ(one.at("max_model_len").to_number<int64_t>(), model().context);
   EXPECT_EQ(one.at("numeric_mode").as_string(), model().numeric_mode);
+  EXPECT_EQ(one.at("defaults").at("max_tokens"), ApiLimits().default_max_tokens);
+  EXPECT_EQ(one.at("defaults").at("top_k"), model().sampling.top_k);
   EXPECT_EQ(get("/v1/models/" + model().name, "/v1/models/{model}"), one);
 }
 

@@ -29,7 +29,7 @@ TEST(ApiRequests, OtherMethodsAreToldWhatIsAllowed) {
 }
 
 TEST(ApiRequests, AFullQueueIsA429WithRetryAfter) {
-  Served served({.max_queued = 2});
+  Served served({.max_running = 2, .max_queued = 2});
   const auto exchange =
       served.send("POST", kTextPath, R"({"prompt": ["a","b","c","d","e","f","g","h"], "max_tokens": 400})");
   ASSERT_TRUE(exchange->wait());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "serve/api/api_error.h"
 #include "serve/page/page_files.h"
 
 namespace lapidary::serve {
@@ -19,11 +20,11 @@ std::string header(const HttpAnswer& answer, std::string_view name) {
 TEST(Page, EveryFileOfTheFolderIsServedWithItsType) {
   const std::vector<std::string> paths = page_paths();
   EXPECT_EQ(paths.size(), kPageFiles.size());
-  for (const char* wanted : {"/", "/app.css", "/js/app.js", "/icon.svg"}) {
+  for (const char* wanted : {"/", "/page/app.css", "/page/js/app.js", "/page/icon.svg"}) {
     EXPECT_NE(std::find(paths.begin(), paths.end(), wanted), paths.end()) << wanted;
   }
   EXPECT_EQ(page_answer("/", "").content_type, "text/html; charset=utf-8");
-  EXPECT_EQ(page_answer("/js/app.js", "").content_type, "text/javascript; charset=utf-8");
+  EXPECT_EQ(page_answer("/page/js/app.js", "").content_type, "text/javascript; charset=utf-8");
   for (const std::string& path : paths) EXPECT_FALSE(page_answer(path, "").body.empty()) << path;
 }
 
@@ -46,17 +47,23 @@ TEST(Page, TheMarkupHasNothingThatThePolicyRefuses) {
 }
 
 TEST(Page, AFileThatTheBrowserHasIsNotSentAgain) {
-  const HttpAnswer whole = page_answer("/app.css", "");
+  const HttpAnswer whole = page_answer("/page/app.css", "");
   const std::string tag = header(whole, "ETag");
   EXPECT_EQ(whole.status, 200);
   for (const std::string& held : {tag, "W/" + tag, "\"other\", " + tag, std::string("*")}) {
-    const HttpAnswer again = page_answer("/app.css", held);
+    const HttpAnswer again = page_answer("/page/app.css", held);
     EXPECT_EQ(again.status, 304) << held;
     EXPECT_TRUE(again.body.empty()) << held;
     EXPECT_EQ(header(again, "ETag"), tag);
   }
-  EXPECT_EQ(page_answer("/app.css", "\"other\"").status, 200);
+  EXPECT_EQ(page_answer("/page/app.css", "\"other\"").status, 200);
   EXPECT_EQ(page_answer("/", tag).status, 200);  // tags tell files apart
+}
+
+TEST(Page, WhatIsNotThereIsNotFound) {
+  for (const char* path : {"/page/", "/page/other.js", "/page/../app.css", "/page/index.html"}) {
+    EXPECT_THROW(page_answer(path, ""), ApiError) << path;
+  }
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ class Records : public Observer {
 struct ServedOptions {
   bool chat = true;
   ApiLimits limits = {.max_texts = 8};
-  int64_t max_queued = 64;
+  int64_t max_running = 16, max_queued = 64;
   int64_t context = 512;
   std::string chat_template = kDelimitedTemplate;
   std::function<std::string()> metrics = [] { return std::string("none\n"); };
@@ -84,7 +84,7 @@ class Served {
     engine_ = std::make_unique<Engine>(checkpoint_.spec, *checkpoint_.tensors, engine);
     SchedulerOptions scheduler;
     scheduler.max_queued = options.max_queued;
-    scheduler.max_running = 16;
+    scheduler.max_running = options.max_running;
     scheduler.step_rows = 32;
     scheduler.vocab_size = std::min(checkpoint_.spec.vocab_size, tokenizer_.vocab_size());
     scheduler.cache.max_entries = 16;

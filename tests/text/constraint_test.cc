@@ -212,5 +212,33 @@ TEST(Constraint, RandomTurnsParseAsTheyWereBound) {
   EXPECT_GT(thoughts, 5);
 }
 
+TEST(Constraint, WithoutAGrammarOnlyCallsAreBound) {
+  Constraint constraint(env(), syntax(), std::nullopt, {.calls = calls()});
+  feed(constraint, "some text, ");
+  EXPECT_TRUE(allows(constraint, kCall));
+  EXPECT_TRUE(allows(constraint, kTurnEnd));
+  EXPECT_FALSE(allows(constraint, kCallEnd));
+  EXPECT_FALSE(constraint.complete());
+  feed(constraint, "<|tool_call>call:f{}<tool_call|>");
+  EXPECT_TRUE(allows(constraint, kTurnEnd));
+  Constraint bad(env(), syntax(), std::nullopt, {.calls = calls()});
+  feed(bad, "<|tool_call>call:");
+  EXPECT_THROW(bad.take(gemma4().encode("x", false)[0]), Error) << "no tool is called so";
+}
+
+TEST(Constraint, ACallThatMustCome) {
+  Constraint constraint(env(), syntax(), std::nullopt,
+                        {.thinking = true, .calls = calls(), .must_call = true});
+  EXPECT_TRUE(allows(constraint, kOpen));
+  EXPECT_TRUE(allows(constraint, kCall));
+  EXPECT_FALSE(allows(constraint, kTurnEnd));
+  for (const TokenId id : gemma4().encode("text", false)) EXPECT_FALSE(allows(constraint, id));
+  feed(constraint, "<|channel>hm<channel|>");
+  EXPECT_FALSE(allows(constraint, kTurnEnd));
+  feed(constraint, "<|tool_call>call:g{}<tool_call|>");
+  EXPECT_TRUE(allows(constraint, kTurnEnd));
+  EXPECT_THROW(Constraint(env(), syntax(), std::nullopt, {.must_call = true}), Error);
+}
+
 }  // namespace
 }  // namespace lapidary

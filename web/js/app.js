@@ -29,6 +29,9 @@ const list = new List(store, {
   ondelete: (conversation) => chat.runs.get(conversation)?.abort(),
   onproblem,
 });
+for (const [box, other] of [[chat.shade, raw.shade], [raw.shade, chat.shade]]) {
+  box.addEventListener("change", () => (other.checked = box.checked));
+}
 settings.onclose = () => panel("settings", false);
 live.onclose = () => panel("live", false);
 store.onFull = () => notice("full", "The browser's room for this page is full: export conversations, then delete some.");
@@ -172,6 +175,13 @@ for (const name of ["chat", "raw"]) {
 }
 byId("veil").addEventListener("click", closeDrawers);
 document.addEventListener("keydown", onkeydown);
+window.addEventListener("storage", (event) => {
+  if ([...chat.runs.keys()].some((one) => event.key?.endsWith(one.id))) return; // what comes here is newer
+  const changed = store.takeOver(event.key);
+  if (!changed) return;
+  list.draw();
+  if (changed === store.current) chat.draw();
+});
 WIDE.addEventListener("change", fitPanels);
 MIDDLE.addEventListener("change", fitPanels);
 settings.draw();

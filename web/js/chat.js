@@ -79,7 +79,7 @@ export class Chat {
       isLast: (message) => last() === message && !this.runs.has(conversation),
       waitsForResults: (message) => last() === message && message.calls.length > 0 && message.finish !== "stopped" && !message.error,
       edit: (message, text) => this.cutAndSend(message, text),
-      retry: (message) => (message.content || message.calls.length ? this.goOn(message) : this.again(message)),
+      retry: (message) => (message.content && !message.calls.length ? this.goOn(message) : this.again(message)),
       again: (message) => this.again(message),
       goOn: (message) => this.goOn(message),
       results: (message, texts) => this.results(message, texts),

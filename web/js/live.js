@@ -125,7 +125,7 @@ export class Live {
       fact("Running", number(view.running)),
       fact("Queued", view.paused ? `${number(view.queued)}, ${number(view.paused)} paused` : number(view.queued)),
       fact("Last: first token", last?.first ? seconds(last.first) : "\u2013"),
-      fact("Last: from the cache", last ? `${number(last.cached)} of ${number(last.prompt)}` : "\u2013"),
+      fact("Last: from the cache", last?.prompt ? `${number(last.cached)} of ${number(last.prompt)}` : "\u2013"),
       fact("Worst gap", view.gaps.worst_seconds ? seconds(view.gaps.worst_seconds) : "\u2013"),
       fact("Engine busy", seconds(view.totals.busy_seconds)),
     );

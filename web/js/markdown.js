@@ -231,7 +231,7 @@ export function renderBlock({ kind, source }, depth = 0) {
     return element("blockquote", {}, render(inner.join("\n"), depth + 1));
   }
   if (kind === "list" && depth < DEPTH) return list(source, depth);
-  return element("p", {}, inline(source.split("\n").map((line) => line.trimStart()).join("\n")));
+  return element("p", {}, inline(source));
 }
 
 export function render(text, depth = 0) {

@@ -117,6 +117,11 @@ export class Settings {
     byId(`set-${name}`)?.setAttribute("aria-invalid", String(problem !== ""));
   }
 
+  // What holds where a field is empty, as far as the server says it.
+  standard(name) {
+    const value = this.model?.defaults?.[name];
+    return typeof value === "number" ? String(Number(value.toPrecision(6))) : "default";
+  }
   field(name, label, input, hint) {
     const problem = element("p", { class: "problem", id: `problem-${name}`, role: "alert" });
     this.problems.set(name, problem);
@@ -165,7 +170,7 @@ export class Settings {
     system.addEventListener("input", () => this.onsystem(system.value));
     grow(system);
     const numbers = NUMBERS.map((field) => {
-      const input = element("input", { inputmode: field.whole ? "numeric" : "decimal", autocomplete: "off", placeholder: "default", value: this.get(field.name) });
+      const input = element("input", { inputmode: field.whole ? "numeric" : "decimal", autocomplete: "off", placeholder: this.standard(field.name), value: this.get(field.name) });
       input.addEventListener("change", () => {
         try {
           if (input.value.trim()) this.check(field.name, () => readNumber(field, input.value));

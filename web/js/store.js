@@ -82,14 +82,21 @@ function forgetTokens(conversation, kept) {
   }
 }
 
+const ONE = "conversation.";
+
+function storedIds() {
+  try {
+    const head = PREFIX + ONE;
+    return Object.keys(localStorage).filter((name) => name.startsWith(head)).map((name) => name.slice(head.length));
+  } catch {
+    return []; // storage is forbidden here
+  }
+}
+
 export class Store {
   constructor() {
-    this.conversations = [];
-    const ids = read("conversations");
-    for (const id of Array.isArray(ids) ? ids : []) {
-      const conversation = cleanConversation(read(`conversation.${id}`));
-      if (conversation) this.conversations.push(conversation);
-    }
+    this.conversations = storedIds().map((id) => cleanConversation(read(ONE + id))).filter(Boolean);
+    this.sort();
     this.current = this.find(read("current")) ?? this.conversations[0] ?? this.add();
     this.onFull = () => {};
   }
@@ -99,7 +106,6 @@ export class Store {
   add(conversation = { id: newId(), title: "", named: false, system: "", updated: Date.now(), messages: [] }) {
     if (this.find(conversation.id)) conversation.id = newId();
     this.conversations.unshift(conversation);
-    this.saveList();
     this.save(conversation);
     return conversation;
   }
@@ -109,29 +115,39 @@ export class Store {
   }
   remove(conversation) {
     this.conversations = this.conversations.filter((other) => other !== conversation);
-    localStorage.removeItem(`${PREFIX}conversation.${conversation.id}`);
-    this.saveList();
+    localStorage.removeItem(PREFIX + ONE + conversation.id);
     if (this.current === conversation) this.choose(this.conversations[0] ?? this.add());
   }
   // Probabilities are the first to go when the browser's room is full.
   save(conversation) {
     if (!this.find(conversation.id)) return; // it was deleted while its answer came
     forgetTokens(conversation, TOKENS_KEPT);
-    if (write(`conversation.${conversation.id}`, conversation)) return;
+    if (write(ONE + conversation.id, conversation)) return;
     for (const other of this.conversations) {
       forgetTokens(other, 0);
-      write(`conversation.${other.id}`, other);
+      write(ONE + other.id, other);
     }
-    if (!write(`conversation.${conversation.id}`, conversation)) this.onFull();
+    if (!write(ONE + conversation.id, conversation)) this.onFull();
   }
   touch(conversation) {
     conversation.updated = Date.now();
-    this.conversations.sort((a, b) => b.updated - a.updated);
-    this.saveList();
+    this.sort();
     this.save(conversation);
   }
-  saveList() {
-    write("conversations", this.conversations.map((conversation) => conversation.id));
+  sort() {
+    this.conversations.sort((a, b) => b.updated - a.updated);
+  }
+  // Another tab wrote or deleted a conversation: the one that was changed, or nothing when none was.
+  takeOver(name) {
+    if (!name?.startsWith(PREFIX + ONE)) return null;
+    const id = name.slice((PREFIX + ONE).length);
+    const theirs = cleanConversation(read(ONE + id));
+    const ours = this.find(id);
+    if (theirs && ours) Object.assign(ours, theirs);
+    else if (theirs) this.conversations.push(theirs);
+    else if (ours && ours !== this.current) this.conversations = this.conversations.filter((other) => other !== ours);
+    this.sort();
+    return ours ?? theirs;
   }
 }
 

@@ -213,6 +213,7 @@ serve::HttpOptions http_options(const ServeFlags& flags) {
   serve::HttpOptions options;
   options.address = flags.host;
   options.port = static_cast<uint16_t>(flags.port);
+  options.workers = 4;  // a grammar may take one of them for seconds
   options.max_connections = flags.max_connections;
   options.max_body_bytes = bytes_of(flags.max_body, "--max-body", int64_t{1} << 30);
   options.max_body_total = std::max(options.max_body_total, static_cast<int64_t>(4 * options.max_body_bytes));

@@ -1,5 +1,6 @@
 #include "cli/serve/server.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -91,6 +92,9 @@ Server::Server(const ServeFlags& flags, std::string version)
 void Server::plan() {
   const Checkpoint& checkpoint = opened_->model.checkpoint;
   EngineFlags& engine = flags_.engine;
+  ensure(engine.chunk > flags_.parallel, ErrorCode::usage,
+         "--chunk {}: a step has a row for each of --parallel {} texts, and must have room for a prompt's",
+         engine.chunk, flags_.parallel);
   PlanRequest request;
   request.context = context_of(checkpoint, engine);
   request.context_asked = engine.context != 0;
@@ -286,6 +290,7 @@ void Server::shut_down() {
 }
 
 int Server::run() {
+  umask(S_IRWXG | S_IRWXO);  // saved states hold what clients asked and were told
   open();
   listen();
   load();

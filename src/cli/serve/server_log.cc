@@ -94,6 +94,8 @@ json::object record_json(const serve::RequestRecord& record) {
   if (!record.error_code.empty()) out["error_code"] = record.error_code;
   if (!record.error_param.empty()) out["error_param"] = record.error_param;
   if (!record.internal_error.empty()) out["internal_error"] = record.internal_error;
+  if (record.loops_ended > 0) out["loops_ended"] = record.loops_ended;
+  if (record.reserved_wanted > 0) out["reserved_wanted"] = record.reserved_wanted;
   if (record.first_token_seconds >= 0) out["first_token_seconds"] = rounded(record.first_token_seconds);
   if (record.texts.empty()) return out;
   const Tokens sum = tokens_of(record);

@@ -86,7 +86,7 @@ StateFolder::StateFolder(fs::path folder) : folder_(std::move(folder)) {
 fs::path StateFolder::path_of(const std::string& name) const {
   ensure(is_blob_name(name), ErrorCode::usage,
          "{}: {} cannot name a saved state: expected 1 to 128 characters of a-z, 0-9 and '-'",
-         folder_.string(), quoted(name));
+         folder_.string(), lapidary::quoted(name));
   return folder_ / fmt::format("{}{}{}", kStart, name, kEnd);
 }
 

@@ -53,9 +53,11 @@ void Answering::start(std::vector<Job> jobs) {
     orders.push_back({std::move(job), std::make_shared<Sink>(shared_from_this(), i)});
   }
   std::vector<Ticket> tickets;
+  reply_->expect_texts(n);
   try {
     tickets = service_->scheduler->submit(std::move(orders));
   } catch (const Error& error) {
+    reply_->expect_texts(0);
     if (error.code() != ErrorCode::limit && error.code() != ErrorCode::usage) throw;
     if (error.code() == ErrorCode::limit && service_->ready && !service_->ready()) {
       throw ApiError(503, "server_error", "shutting_down", "", "the server takes no new requests");

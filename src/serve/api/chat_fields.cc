@@ -19,22 +19,27 @@ bool is_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), is_tool_name_char);
 }
 
-std::string read_tool(const json::value& tool, const std::string& path) {
+GrammarEnv::Tool read_tool(const json::value& tool, const std::string& path) {
   Fields fields = Fields::of(tool, path);
   fields.needed("type");
   fields.choice("type", kFunction);
   fields.needed("function");
   Fields function = *fields.object("function");
-  std::string name = read_function(function);
+  GrammarEnv::Tool out = read_function(function);
   fields.done();
-  return name;
+  return out;
+}
+
+std::vector<GrammarEnv::Tool>::const_iterator find(const std::vector<GrammarEnv::Tool>& tools,
+                                                   const std::string& name) {
+  return std::find_if(tools.begin(), tools.end(), [&](const auto& tool) { return tool.name == name; });
 }
 
 // none: as if no tools were declared. A name: that one, and it must be called.
 void read_choice(Fields& fields, ChatTools& tools) {
   const json::value* choice = fields.raw("tool_choice");
   if (choice == nullptr) return;
-  if (tools.names.empty()) {
+  if (tools.tools.empty()) {
     const bool harmless = choice->is_string() && (*choice == "none" || *choice == "auto");
     if (harmless) return;
     refuse("invalid_value", "tool_choice", "tool_choice: no tools are declared");
@@ -54,12 +59,15 @@ void read_choice(Fields& fields, ChatTools& tools) {
   const std::string name = function.needed_text("name");
   function.done();
   object.done();
-  if (std::find(tools.names.begin(), tools.names.end(), name) == tools.names.end()) {
-    const std::optional<std::string> near = nearest(name, tools.names);
+  const auto named = find(tools.tools, name);
+  if (named == tools.tools.end()) {
+    std::vector<std::string> names;
+    for (const GrammarEnv::Tool& tool : tools.tools) names.push_back(tool.name);
+    const std::optional<std::string> near = nearest(name, names);
     refuse("invalid_value", function.path("name"), "{}: no tool is called {}{}", function.path("name"),
            quoted(name), near ? fmt::format("; did you mean {}?", *near) : "");
   }
-  tools.names = {name};
+  tools.tools = std::vector<GrammarEnv::Tool>{*named};
   tools.choice = ChatTools::Choice::required;
 }
 
@@ -73,22 +81,25 @@ ContentFormat sized(ContentFormat format, size_t most) {
 
 }  // namespace
 
-std::string read_function(Fields& function) {
-  std::string name = function.needed_text("name");
+bool ChatTools::bound() const {
+  return choice == Choice::required ||
+         std::any_of(tools.begin(), tools.end(), [](const auto& tool) { return !tool.schema.empty(); });
+}
+
+GrammarEnv::Tool read_function(Fields& function) {
+  const std::string name = function.needed_text("name");
   if (!is_name(name)) {
     refuse("invalid_value", function.path("name"),
            "{}: expected 1 to {} of the characters a-z, A-Z, 0-9, '_', '.', '-', got {}",
            function.path("name"), kLongestName, quoted(name));
   }
   function.text("description");
-  function.object("parameters");
-  if (function.flag("strict").value_or(false)) {
-    refuse("unsupported_field", function.path("strict"),
-           "{}: arguments are bound to the syntax of calls, not to the schema of the tool; leave it out",
-           function.path("strict"));
-  }
+  const std::optional<Fields> parameters = function.object("parameters");
+  const bool strict = function.flag("strict").value_or(false);
   function.done();
-  return name;
+  std::string schema;
+  if (strict) schema = parameters ? json::serialize(parameters->json()) : R"({"additionalProperties":false})";
+  return {name, std::move(schema)};
 }
 
 ChatTools read_tools(Fields& fields, const ApiLimits& limits) {
@@ -97,15 +108,15 @@ ChatTools read_tools(Fields& fields, const ApiLimits& limits) {
   fields.refuse_if_present("function_call", "it is out of use; say tool_choice");
   if (const json::array* list = fields.array("tools", static_cast<size_t>(limits.max_tools))) {
     for (const json::value& tool : *list) {
-      const std::string path = item_path("tools", tools.names.size());
-      std::string name = read_tool(tool, path);
-      if (std::find(tools.names.begin(), tools.names.end(), name) != tools.names.end()) {
+      const std::string path = item_path("tools", tools.tools.size());
+      GrammarEnv::Tool one = read_tool(tool, path);
+      if (find(tools.tools, one.name) != tools.tools.end()) {
         refuse("invalid_value", path + ".function.name", "{}.function.name: {} is declared twice", path,
-               quoted(name));
+               quoted(one.name));
       }
-      tools.names.push_back(std::move(name));
+      tools.tools.push_back(std::move(one));
     }
-    if (!tools.names.empty()) tools.json = json::serialize(*list);
+    if (!tools.tools.empty()) tools.json = json::serialize(*list);
     if (tools.json.size() > limits.max_schema_bytes) {
       refuse("too_long", "tools", "tools: expected at most {} bytes, got {}", limits.max_schema_bytes,
              tools.json.size());

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "serve/api/endpoints.h"
+#include "serve/api/sampling_fields.h"
 
 namespace lapidary::serve {
 namespace json = boost::json;
@@ -22,6 +23,13 @@ void check_can_chat(const Service& service, const ModelFacts& facts, const ChatT
            facts.declares_tools ? "the vocabulary of this model has no calls that the server knows"
                                 : "the chat template of this model declares no tools");
   }
+}
+
+void check_messages_size(const Service& service, const ModelFacts& facts, const ChatMessages& messages) {
+  size_t bytes = messages.prefill ? messages.prefill->size() : 0;
+  for (const std::string& message : messages.json) bytes += message.size();
+  constexpr size_t kEscaped = 6;  // a byte of text is so many at most in JSON: "\u0001"
+  check_text_size(bytes / kEscaped, service, facts, "messages");
 }
 
 ChatRequest chat_request(const Service& service, const ChatMessages& messages, const ChatTools& tools,
@@ -53,7 +61,7 @@ auto rendered(Render render) {
   }
 }
 
-Grammar compile(const GrammarEnv& env, const ContentFormat& format) {
+std::optional<Grammar> compile(const GrammarEnv& env, const ContentFormat& format) {
   try {
     switch (format.kind) {
       case ContentFormat::Kind::text: break;
@@ -61,11 +69,20 @@ Grammar compile(const GrammarEnv& env, const ContentFormat& format) {
       case ContentFormat::Kind::regex: return env.regex(format.source);
       case ContentFormat::Kind::grammar: return env.lark(format.source);
     }
-    return env.regex("x");  // beside calls that must come: never asked
+    return {};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
     const char* code = format.kind == ContentFormat::Kind::schema ? "invalid_schema" : "invalid_grammar";
     throw client_error(error, code, format.path);
+  }
+}
+
+Grammar compile_calls(const GrammarEnv& env, const ChatTools& tools) {
+  try {
+    return env.call_body(tools.tools);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+    throw client_error(error, "invalid_schema", tools.path);
   }
 }
 
@@ -80,7 +97,7 @@ Constraint constraint(const Service& service, const ChatTools& tools, const Cont
   options.thinking = thinking;
   options.in_thought = in_thought;
   options.must_call = tools.choice == ChatTools::Choice::required;
-  if (!tools.names.empty()) options.calls = model.grammars->call_body(tools.names);
+  if (!tools.tools.empty()) options.calls = compile_calls(*model.grammars, tools);
   return {*model.grammars, model.syntax, compile(*model.grammars, format), options};
 }
 
@@ -110,14 +127,15 @@ ChatPlan plan_chat(const Service& service, const ModelFacts& facts, const ChatMe
                    const ChatTools& tools, const ContentFormat& format, const ChatOptions& options) {
   check_can_chat(service, facts, tools);
   const ServedModel& model = service.model;
+  check_messages_size(service, facts, messages);
   const ChatRequest request = chat_request(service, messages, tools, options);
   ChatPlan plan;
   plan.prompt = rendered([&] { return chat_ids(*model.chat, *model.tokenizer, request); });
   plan.in_thought = ends_in_thought(model.syntax, plan.prompt);
-  plan.tools = !tools.names.empty();
+  plan.tools = !tools.tools.empty();
   plan.one_call = plan.tools && !tools.parallel;
   const bool prefilled = messages.prefill && !messages.prefill->empty();
-  if (format.kind != ContentFormat::Kind::text || tools.choice == ChatTools::Choice::required) {
+  if (format.kind != ContentFormat::Kind::text || tools.bound()) {
     const bool thinking = options.thinking.value_or(false) && !prefilled;
     plan.constraint.emplace(constraint(service, tools, format, thinking, plan.in_thought));
   }
@@ -128,6 +146,7 @@ ChatPlan plan_chat(const Service& service, const ModelFacts& facts, const ChatMe
 RenderedChat render_chat(const Service& service, const ModelFacts& facts, const ChatMessages& messages,
                          const ChatTools& tools, const ChatOptions& options) {
   check_can_chat(service, facts, tools);
+  check_messages_size(service, facts, messages);
   const ChatRequest request = chat_request(service, messages, tools, options);
   RenderedChat out;
   out.text = rendered([&] { return service.model.chat->render(request); });

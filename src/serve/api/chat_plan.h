@@ -17,10 +17,11 @@ namespace lapidary::serve {
 
 struct ChatTools {
   enum class Choice { automatic, required };
-  std::string json;                // as the template gets them; empty: none
-  std::vector<std::string> names;  // that may be called
+  std::string json;                     // as the template gets them; empty: none
+  std::vector<GrammarEnv::Tool> tools;  // that may be called; with a schema: those that are strict
   Choice choice = Choice::automatic;
   bool parallel = true;
+  bool bound() const;          // calls need a grammar
   std::string path = "tools";  // for messages
 };
 
@@ -42,7 +43,7 @@ ChatTools read_tools(Fields& fields, const ApiLimits& limits);  // tools, tool_c
 ContentFormat read_format(Fields& fields, const ApiLimits& limits);      // response_format, regex, grammar
 ChatOptions read_chat_options(Fields& fields, const ModelFacts& facts);  // reasoning_effort, kwargs
 // One function of a tool list: its name, description, parameters, strict.
-std::string read_function(Fields& function);
+GrammarEnv::Tool read_function(Fields& function);
 // The parts of a json_schema format: {"name", "schema", "strict", "description"}.
 ContentFormat read_schema(Fields& fields, const ApiLimits& limits);
 // "none" to "xhigh" → thinking or not; refused where the template has no switch.

@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 
 #include "serve/api/api_error.h"
+#include "serve/api/sampling_fields.h"
 
 namespace lapidary::serve {
 namespace json = boost::json;
@@ -17,11 +18,13 @@ std::vector<TokenId> nonempty(std::vector<TokenId> ids, const std::string& path)
 
 }  // namespace
 
-std::vector<std::vector<TokenId>> read_prompts(Fields& fields, const Service& service, int64_t max_prompts) {
+std::vector<std::vector<TokenId>> read_prompts(Fields& fields, const Service& service,
+                                               const ModelFacts& facts, int64_t max_prompts) {
   const Tokenizer& tokenizer = *service.model.tokenizer;
   const bool special = fields.flag("add_special_tokens").value_or(true);
   const auto ids_of_text = [&](const json::value& text) {
     const std::string_view view(text.get_string().data(), text.get_string().size());
+    check_text_size(view.size(), service, facts, "prompt");
     return special ? tokenizer.prompt_ids(view) : tokenizer.encode(view, true);
   };
   const json::value& prompt = fields.needed("prompt");

@@ -38,7 +38,7 @@ CompletionFields read_fields(Fields& fields, const Call& call) {
   if (out.best_of < out.n) {
     refuse("out_of_range", "best_of", "best_of: expected n ({}) or more, got {}", out.n, out.best_of);
   }
-  out.prompts = read_prompts(fields, service, limits.max_texts / out.best_of);
+  out.prompts = read_prompts(fields, service, *call.facts, limits.max_texts / out.best_of);
   out.sampling = read_sampling(fields, service);
   out.stream = read_stream(fields);
   if (out.stream.stream && out.best_of > out.n) {

@@ -16,16 +16,26 @@ Reply::Reply(std::shared_ptr<const Service> service, std::shared_ptr<Exchange> e
 // The exchange answers 500 for whoever never answered; a peer that is gone has no status.
 Reply::~Reply() {
   finish(exchange_->gone() ? kPeerGone : 500);
+  tell(true);
 }
 
 void Reply::finish(int status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (answered_) return;
+    answered_ = true;
+    record_.status = status;
+    record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  }
+  tell(false);
+}
+
+void Reply::tell(bool last) {
   RequestRecord record;
   {
     const std::lock_guard lock(mutex_);
-    if (finished_) return;
+    if (finished_ || !answered_ || (!last && record_.texts.size() < texts_expected_)) return;
     finished_ = true;
-    record_.status = status;
-    record_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
     record = record_;
   }
   for (Observer* observer : service_->observers) observer->on_request(record);
@@ -86,7 +96,7 @@ void Reply::begin_stream() {
 void Reply::write(std::string piece) {
   {
     const std::lock_guard lock(mutex_);
-    if (!streaming_ || finished_) return;
+    if (!streaming_ || answered_) return;
   }
   exchange_->write(std::move(piece));
 }
@@ -94,7 +104,7 @@ void Reply::write(std::string piece) {
 void Reply::end_stream() {
   {
     const std::lock_guard lock(mutex_);
-    if (!streaming_ || finished_) return;
+    if (!streaming_ || answered_) return;
   }
   exchange_->end_stream();
   finish(exchange_->gone() ? kPeerGone : 200);
@@ -116,9 +126,17 @@ void Reply::gap(double seconds) {
   record_.token_gaps.push_back(seconds);
 }
 
-void Reply::add_text(const JobEnd& end) {
+void Reply::expect_texts(size_t n) {
   const std::lock_guard lock(mutex_);
-  record_.texts.push_back(end);
+  texts_expected_ = n;
+}
+
+void Reply::add_text(const JobEnd& end) {
+  {
+    const std::lock_guard lock(mutex_);
+    record_.texts.push_back(end);
+  }
+  tell(false);
 }
 
 void Reply::add_guarded(int64_t loops_ended, int64_t reserved_wanted) {

@@ -38,7 +38,8 @@ class Reply {
   void end_stream();
   bool streaming() const;
 
-  // For the record.
+  // For the record, which waits until so many texts have been added.
+  void expect_texts(size_t n);
   void token_now();          // a token of some text has come
   void gap(double seconds);  // between two tokens of one text
   void add_text(const JobEnd& end);
@@ -51,12 +52,14 @@ class Reply {
  private:
   static constexpr int kPeerGone = 499;  // in the record only
   bool claim(bool stream);               // true once: the right to answer
-  void finish(int status);               // tells the observers
+  void finish(int status);               // the answer is complete
+  void tell(bool last);  // the observers, once the record is complete or nobody is left to complete it
   std::shared_ptr<const Service> service_;
   std::shared_ptr<Exchange> exchange_;
   mutable std::mutex mutex_;
   RequestRecord record_;  // guarded by mutex_, as all below
-  bool claimed_ = false, streaming_ = false, finished_ = false;
+  bool claimed_ = false, streaming_ = false, answered_ = false, finished_ = false;
+  size_t texts_expected_ = 0;
   const Clock::time_point begin_;
 };
 

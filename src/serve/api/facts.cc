@@ -1,5 +1,7 @@
 #include "serve/api/facts.h"
 
+#include <algorithm>
+
 #include "base/hash.h"
 
 namespace lapidary::serve {
@@ -26,6 +28,7 @@ ModelFacts::ModelFacts(const Service& service) {
   }
   fingerprint = "fp_" + hash_text(hasher.digest()).substr(0, 16);
   for (TokenId id = 0; id < model.words; ++id) {
+    longest_token = std::max(longest_token, static_cast<int64_t>(model.tokenizer->token_bytes(id).size()));
     if (is_reserved(model.tokenizer->token_name(id))) reserved.push_back(id);
   }
   if (model.chat == nullptr) return;

@@ -14,7 +14,20 @@ namespace json = boost::json;
 
 constexpr std::string_view kModelsPath = "/v1/models/";
 
-json::object model_json(const ServedModel& model) {
+json::object defaults_json(const Service& service) {
+  const SamplingParams& sampling = service.model.sampling;
+  const ApiLimits& limits = service.limits;
+  const bool bound = limits.max_tokens > 0 && limits.max_tokens < limits.default_max_tokens;
+  return {{"max_tokens", bound ? limits.max_tokens : limits.default_max_tokens},
+          {"temperature", sampling.temperature},
+          {"top_p", sampling.top_p},
+          {"top_k", sampling.top_k},
+          {"min_p", sampling.min_p},
+          {"repetition_penalty", sampling.repetition_penalty}};
+}
+
+json::object model_json(const Service& service) {
+  const ServedModel& model = service.model;
   return {{"id", model.name},
           {"object", "model"},
           {"created", model.created},
@@ -25,12 +38,13 @@ json::object model_json(const ServedModel& model) {
           {"embedding_size", model.spec->d_model},
           {"chat", model.chat != nullptr},
           {"tools", model.chat != nullptr && model.syntax.call_open.has_value()},
-          {"reasoning", model.chat != nullptr && model.syntax.thought_open.has_value()}};
+          {"reasoning", model.chat != nullptr && model.syntax.thought_open.has_value()},
+          {"defaults", defaults_json(service)}};
 }
 
 void list_models(Call& call) {
   json::array data;
-  data.push_back(model_json(call.service->model));
+  data.push_back(model_json(*call.service));
   call.reply->json(json::object{{"object", "list"}, {"data", std::move(data)}});
 }
 
@@ -41,7 +55,7 @@ void read_model(Call& call) {
     throw ApiError(404, "not_found_error", "model_not_found", "model",
                    fmt::format("there is no model {}; this server has {}", quoted(name), quoted(model.name)));
   }
-  call.reply->json(model_json(model));
+  call.reply->json(model_json(*call.service));
 }
 
 void health(Call& call) {

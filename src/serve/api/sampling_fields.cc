@@ -111,6 +111,13 @@ std::optional<int64_t> read_max_tokens(Fields& fields, const Service& service,
   return out;
 }
 
+void check_text_size(size_t bytes, const Service& service, const ModelFacts& facts, std::string_view param) {
+  const int64_t context = service.model.context, most = context * facts.longest_token;
+  if (static_cast<int64_t>(bytes) <= most) return;
+  refuse("context_length_exceeded", param, "the context holds {} tokens: {} bytes of text cannot fit",
+         context, bytes);
+}
+
 int64_t tokens_to_generate(size_t prompt_tokens, std::optional<int64_t> asked, const Service& service,
                            std::string_view param) {
   const auto used = static_cast<int64_t>(prompt_tokens);

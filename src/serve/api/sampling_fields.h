@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "serve/api/facts.h"
 #include "serve/api/fields.h"
 #include "serve/api/service.h"
 
@@ -27,6 +28,9 @@ std::vector<std::string> read_stops(Fields& fields, const ApiLimits& limits);  /
 // A limit under one of these names (two that differ are refused); nothing: none was given.
 std::optional<int64_t> read_max_tokens(Fields& fields, const Service& service,
                                        std::span<const std::string_view> names, int64_t least);
+
+// Refuses text of so many bytes that no tokens could spell it within the context: before it is encoded.
+void check_text_size(size_t bytes, const Service& service, const ModelFacts& facts, std::string_view param);
 
 // How many tokens a prompt of this length may be followed by: what was asked for, else the default as far as
 // there is room. 400 context_length_exceeded with the numbers when the two do not fit the context.

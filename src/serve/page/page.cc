@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/quote.h"
 #include "serve/api/endpoints.h"
 #include "serve/page/page_files.h"
 
@@ -35,7 +36,7 @@ struct PageFile {
 };
 
 std::string path_of(std::string_view file) {
-  return file == kStart ? "/" : "/" + std::string(file);
+  return file == kStart ? "/" : "/page/" + std::string(file);
 }
 
 const std::map<std::string, PageFile, std::less<>>& files() {
@@ -74,7 +75,10 @@ std::vector<std::string> page_paths() {
 
 HttpAnswer page_answer(std::string_view path, std::string_view if_none_match) {
   const auto found = files().find(path);
-  ensure(found != files().end(), ErrorCode::internal, "the page has no file at {}", path);
+  if (found == files().end()) {
+    throw ApiError(404, "not_found_error", "unknown_path", "",
+                   fmt::format("there is no {} here", quoted(path, 80)));
+  }
   const PageFile& file = found->second;
   HttpAnswer answer;
   answer.content_type = file.type;
@@ -93,13 +97,10 @@ HttpAnswer page_answer(std::string_view path, std::string_view if_none_match) {
 }
 
 std::vector<Endpoint> page_endpoints() {
-  std::vector<Endpoint> out;
-  for (const std::string& path : page_paths()) {
-    out.push_back({"GET", path, [path](Call& call) {
-                     call.reply->answer(page_answer(path, call.request.header("if-none-match")));
-                   }});
-  }
-  return out;
+  const auto give = [](Call& call) {
+    call.reply->answer(page_answer(call.request.path, call.request.header("if-none-match")));
+  };
+  return {{"GET", "/", give}, {"GET", "/page/{file}", give}};
 }
 
 }  // namespace lapidary::serve

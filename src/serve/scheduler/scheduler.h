@@ -44,8 +44,9 @@ struct RunningView {  // for GET /v1/kv and /metrics
 
 struct PoolView {    // pages of one kind of layer
   std::string name;  // "sliding", "full"
-  int64_t page_bytes = 0, pages_in_use = 0, pages_shared = 0,
-          pages_cached = 0;  // cached: by the prefix cache alone
+  int64_t page_bytes = 0, pages_in_use = 0;
+  int64_t pages_shared = 0;  // of texts that run, and of others or the prefix cache too
+  int64_t pages_cached = 0;  // of the prefix cache alone; the rest is of one text that runs
   int64_t bytes_in_use = 0;
 };
 

@@ -24,7 +24,7 @@ class PageCount {
       pool.name = place.first ? "sliding" : "full";
       pool.page_bytes = page.bytes;
       pool.pages_in_use++;
-      pool.pages_shared += page.shared;
+      pool.pages_shared += page.shared && page.by_job;
       pool.pages_cached += !page.by_job;
       pool.bytes_in_use += page.bytes;
     }
