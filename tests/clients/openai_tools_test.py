@@ -123,7 +123,7 @@ class Tools(WithMadeModel):
         for tools, place in (
             ([{"type": "function", "function": {"name": "no spaces allowed"}}], "tools[0].function.name"),
             ([{"type": "retrieval"}], "tools[0].type"),
-            ([WEATHER, {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "objekt"}}}], "tools[1]"),
+            ([WEATHER, {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "objekt"}}}], "tools"),
         ):
             with self.subTest(place=place), self.assertRaises(openai.BadRequestError) as caught:
                 self.chat(tools=tools, tool_choice="required")
