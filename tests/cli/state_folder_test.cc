@@ -2,6 +2,7 @@
 // touched that is not its own.
 #include "cli/serve/state_folder.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

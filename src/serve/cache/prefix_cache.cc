@@ -222,8 +222,8 @@ int64_t PrefixCache::Impl::freeable() const {
     });
   int64_t bytes = 0;
   for (size_t pool = 0; pool < pools.size(); pool++)
-    for (const Page& seen : pools[pool])
-      if (seen.here > 0 && seen.here == seen.holders) bytes += page_bytes[pool];
+    for (const Page& held : pools[pool])
+      if (held.here > 0 && held.here == held.holders) bytes += page_bytes[pool];
   return bytes;
 }
 
