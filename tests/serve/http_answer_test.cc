@@ -183,7 +183,12 @@ TEST(HttpAnswers, StreamThatIsDroppedEndsThoughItsReaderStalls) {
   while (exchange->unsent() < (1 << 20)) exchange->write(std::string(100'000, 'x'));
   exchange.reset();  // long before write_timeout
   EXPECT_TRUE(s.server.wait_idle(std::chrono::steady_clock::now() + 20s));
-  EXPECT_FALSE(c.read_answer().whole);
+  bool whole = false;
+  try {
+    whole = c.read_answer().whole;
+  } catch (const std::exception&) {  // dropped before its head was out
+  }
+  EXPECT_FALSE(whole);
 }
 
 TEST(HttpAnswers, DrainedIsSaidWhenASlowReaderCatchesUp) {

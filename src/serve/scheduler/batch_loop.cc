@@ -195,7 +195,7 @@ void BatchLoop::deliver_token(Task& task) {
   const bool told = tell(task, [&] {
     task.observe(drawn.id);
     next = task.sink->on_token(drawn.id, drawn.score ? &*drawn.score : nullptr);
-    complete = next != JobSink::Next::stop && task.job.constraint && task.job.constraint->complete();
+    complete = next != JobSink::Next::stop && task.complete();
   });
   if (!told) return;
   if (next == JobSink::Next::stop) return finish(task, EndReason::sink);

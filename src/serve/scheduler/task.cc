@@ -25,6 +25,19 @@ Want Task::want(int64_t n) const {
   return draws ? Want::last : Want::none;
 }
 
+template <typename Work>
+void Task::by_grammar(Work work) {
+  end.grammar_failed = true;  // should it throw
+  work(*job.constraint);
+  end.grammar_failed = false;
+}
+
+bool Task::complete() {
+  bool out = false;
+  if (job.constraint) by_grammar([&](Constraint& constraint) { out = constraint.complete(); });
+  return out;
+}
+
 void Task::on_logits(int64_t position, std::span<const float> logits) {
   if (error) return;
   try {
@@ -39,13 +52,9 @@ void Task::on_logits(int64_t position, std::span<const float> logits) {
       for (const TokenId id : tokens) sampler_->observe(id);
     }
     std::span<const uint32_t> mask;
-    if (job.constraint) {
-      end.grammar_failed = true;  // should it throw
-      mask = job.constraint->mask();
-      end.grammar_failed = false;
-    }
+    if (job.constraint) by_grammar([&](Constraint& constraint) { mask = constraint.mask(); });
     Drawn draw{sampler_->sample(logits, static_cast<uint64_t>(n_generated()), mask), {}};
-    if (job.constraint) job.constraint->take(draw.id);
+    if (job.constraint) by_grammar([&](Constraint& constraint) { constraint.take(draw.id); });
     if (job.logprobs) draw.score = score_token(logits, draw.id, *job.logprobs);
     drawn = std::move(draw);
   } catch (const std::exception& e) {

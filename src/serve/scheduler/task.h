@@ -75,8 +75,11 @@ struct Task {
   bool owes_prompt_results = true;      // scores and embedding have not been handed over
 
   void observe(TokenId id) { sampler_->observe(id); }  // REQUIRES: a draw before
+  bool complete();  // the constraint allows nothing more. Errors of the constraint
 
  private:
+  template <typename Work>
+  void by_grammar(Work work);  // end.grammar_failed says whose fault it was when it throws
   bool needs_scores() const { return job.prompt_logprobs && n_scored_ < n_prompt - 1; }
   bool needs_norms() const { return job.pooling != Pooling::none && n_pooled_ < n_prompt; }
 
