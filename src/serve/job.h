@@ -77,7 +77,8 @@ std::string_view end_reason_name(EndReason reason);
 struct JobEnd {
   EndReason reason = EndReason::complete;
   std::optional<TokenId> stop_id;
-  std::string error;  // for the log; not for the client
+  std::string error;            // for the log; not for the client
+  bool grammar_failed = false;  // with error: the constraint is too much work or leaves no way on
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   Reuse reuse = Reuse::cold;
   int64_t preemptions = 0;

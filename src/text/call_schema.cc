@@ -360,7 +360,10 @@ class Rules {
 
 std::string call_rules(std::string_view schema, const std::string& rule, int levels, std::string_view where) {
   json::error_code problem;
-  const json::value value = json::parse(json::string_view(schema.data(), schema.size()), problem);
+  json::parse_options options;
+  options.max_depth = 256;  // deeper than the levels, which are counted by name
+  const json::value value =
+      json::parse(json::string_view(schema.data(), schema.size()), problem, {}, options);
   ensure(!problem && value.is_object(), ErrorCode::data, "{}: its schema is no JSON object", where);
   return Rules(value.get_object(), rule, levels, where).all();
 }

@@ -132,14 +132,22 @@ class Browser:
                 self._events.append(message)
         return [event for event in self._events if event.get("sessionId") == session]
 
-    def open(self, url, width=1280, height=900, scheme="light"):
-        return Page(self, url, width, height, scheme)
+    def open(self, url, width=1280, height=900, scheme="light", context=None):
+        return Page(self, url, width, height, scheme, context)
+
+    def new_context(self):
+        """As a browser of its own: nothing kept from others. Ends with end_context()."""
+        return self.call("Target.createBrowserContext")["browserContextId"]
+
+    def end_context(self, context):
+        self.call("Target.disposeBrowserContext", browserContextId=context)
 
 
 class Page:
-    def __init__(self, browser, url, width, height, scheme):
+    def __init__(self, browser, url, width, height, scheme, context=None):
         self._browser = browser
-        self.target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        where = {"browserContextId": context} if context else {}
+        self.target = browser.call("Target.createTarget", url="about:blank", **where)["targetId"]
         self._session = browser.call("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")

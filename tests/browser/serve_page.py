@@ -78,7 +78,7 @@ class WithProgram(PageTest):
 
     def test_stop_frees_the_text_on_the_server(self):
         page = self.ready()
-        for name, value in (("max_tokens", 300), ("temperature", 0)):
+        for name, value in (("max_tokens", 480), ("temperature", 0)):
             page.value(f"(f => {{ f.value = '{value}'; f.dispatchEvent(new Event('input')); }})(document.getElementById('set-{name}'))")
         page.value("""new MutationObserver(() => {
           const text = [...document.querySelectorAll('.turn.running .answer')].at(-1)?.textContent;
@@ -86,6 +86,7 @@ class WithProgram(PageTest):
         }).observe(document.getElementById('chat'), {subtree: true, childList: true, characterData: true})""")
         left = []
         for _ in range(40):  # a tiny model may be through before the page has drawn anything
+            self.click(page, "New conversation")
             self.send(page, "hello")
             end = time.monotonic() + 0.5
             while not left and time.monotonic() < end:
@@ -94,7 +95,7 @@ class WithProgram(PageTest):
             if left:
                 break
         self.assertIn("Stopped.", page.value(f"{LAST}.textContent"))
-        self.assertLess(left[0]["generated_tokens"], 300)
+        self.assertLess(left[0]["generated_tokens"], 480)
         end = time.monotonic() + 10
         while self.kv()["running"] and time.monotonic() < end:
             time.sleep(0.02)
@@ -173,16 +174,18 @@ class WithKeys(PageTest):
         page.wait("document.getElementById('model').textContent === 'tiny'")
 
 
-def setUpModule():
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    (pathlib.Path(folder.name) / "t.jinja").write_text(TEMPLATE, encoding="utf-8")
-    serve_page_base.SERVER = Program(pathlib.Path(folder.name), "--chat-template", "t.jinja")
-    unittest.addModuleCleanup(serve_page_base.SERVER.close)
-
-
-if __name__ == "__main__":
+def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     serve_page_base.PROGRAM, serve_page_base.MODEL = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:3])
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "t.jinja").write_text(TEMPLATE, encoding="utf-8")
+        serve_page_base.SERVER = Program(pathlib.Path(folder), "--chat-template", "t.jinja")
+        try:
+            unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+        finally:
+            serve_page_base.SERVER.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -52,12 +52,17 @@ class Program:
 
 
 class PageTest(unittest.TestCase):
-    """Every test has a browser of its own: nothing kept from another one, and no complaint and no foreign request at its end."""
+    """Every test finds a browser in which nothing was kept, and ends without a complaint and without a request to anybody else."""
 
     expected = ()  # parts of complaints that a test provokes
 
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = cls.enterClassContext(Browser())
+
     def setUp(self):
-        self.browser = self.enterContext(Browser())
+        self.context = self.browser.new_context()
+        self.addCleanup(self.browser.end_context, self.context)
         self.pages = []
 
     def tearDown(self):
@@ -68,7 +73,7 @@ class PageTest(unittest.TestCase):
             self.assertEqual(foreign, [])
 
     def open(self, width=1280, height=900, scheme="light"):
-        page = self.browser.open(self.url, width=width, height=height, scheme=scheme)
+        page = self.browser.open(self.url, width=width, height=height, scheme=scheme, context=self.context)
         self.pages.append(page)
         return page
 

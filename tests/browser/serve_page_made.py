@@ -188,6 +188,11 @@ class WithFake(PageTest):
         page.wait(IDLE)
         self.assertEqual(page.value(f"{LAST}.querySelector('.answer').textContent"), "Hello there, reader and it goes on")
         self.assertEqual(self.fake.state["requests"][-1]["messages"][-1], {"role": "assistant", "content": "Hello there, reader"})
+        page.value("document.getElementById('shade').click()")
+        self.click(page, "Continue")  # a text of which only the end would have probabilities stays a text
+        page.wait(f"{IDLE} && {LAST}.querySelector('.answer').textContent.endsWith('on and it goes on')")
+        self.assertNotIn("logprobs", self.fake.state["requests"][-1])
+        self.assertTrue(page.value(f"{LAST}.querySelector('.answer').checkVisibility()"))
 
     def test_conversations_are_renamed_exported_imported_and_deleted(self):
         page = self.ready()
@@ -198,7 +203,7 @@ class WithFake(PageTest):
         page.press("Enter")
         self.assertEqual(page.value("document.querySelector('#list .open').textContent"), "A <b>title</b>")
         page.value("URL.createObjectURL = ((old) => (blob) => { blob.text().then((t) => { window.exported = t; }); return old.call(URL, blob); })(URL.createObjectURL)")
-        page.call("Browser.setDownloadBehavior", behavior="deny")
+        page.call("Browser.setDownloadBehavior", behavior="deny", browserContextId=self.context)
         self.click(page, "Export all")
         page.wait("!!window.exported")
         self.click(page, "Delete")
@@ -245,7 +250,7 @@ class WithFake(PageTest):
         page = self.ready(width=1400)
         self.click(page, "Chat", "document.querySelector('.tabs')")
         page.value("document.getElementById('open-settings').click()")
-        self.assertEqual(page.value("['temperature', 'seed'].map((name) => document.getElementById(`set-${name}`).placeholder)"), ["0.7", "default"])
+        self.assertEqual(page.value("['temperature', 'seed'].map((name) => document.getElementById(`set-${name}`).placeholder)"), ["0.7", "random"])
         page.value("(f => { f.value = 'warm'; f.dispatchEvent(new Event('input')); })(document.getElementById('set-temperature'))")
         page.value("(f => { f.value = '[{]'; f.dispatchEvent(new Event('input')); })(document.getElementById('set-tools'))")
         self.write(page, "hello")

@@ -134,7 +134,7 @@ class TextAndTurns(WithMade):
             self.assertEqual(forged["tokens"].count(mark), plain["tokens"].count(mark))
 
     def test_wire_strings_keep_quotes_and_braces(self):
-        tool = {"type": "function", "function": {"name": "say-it.now", "parameters": {
+        tool = {"type": "function", "function": {"name": "say-it.now", "strict": True, "parameters": {
             "type": "object", "properties": {"what": {"enum": ['she said "hi" {x} <b>\n']}}, "required": ["what"], "additionalProperties": False}}}  # fmt: skip
         choice = self.chat(tools=[tool], tool_choice="required", max_tokens=100, parallel_tool_calls=False)["choices"][0]
         (call,) = choice["message"]["tool_calls"]
@@ -173,10 +173,10 @@ class Schemas(WithMade):
             self.assertLessEqual(len(json.loads(choice["message"]["content"])["s"]), 5)
 
     def test_hostile_schemas_are_refused_and_nobody_notices(self):
-        deep = {"type": "object"}
-        for _ in range(2000):
-            deep = {"type": "array", "items": deep}
-        for schema in (deep, {"$ref": "#/definitions/none"}, {"type": "objekt"}, {"type": "string", "pattern": "(" * 500}):
+        deep = b'{"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": '
+        deep += b'{"type": "array", "items": ' * 5000 + b"{}" + b"}" * 5003
+        self.assertEqual(self.server.post("/v1/chat/completions", deep).status, 400)
+        for schema in ({"$ref": "#/definitions/none"}, {"type": "objekt"}, {"type": "string", "pattern": "(" * 500}):
             form = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
             self.chat(status=400, response_format=form)
         self.chat(response_format=FORMAT)
@@ -193,9 +193,11 @@ class Guards(WithMade):
         self.assertEqual(raw["usage"]["completion_tokens"], 600)  # raw completions are left alone
 
     def test_reserved_tokens_are_masked_when_asked_for(self):
-        (reserved,) = self.post("/tokenize", {"prompt": "<unused49>", "add_special_tokens": False})["tokens"]
-        content = self.chat(logit_bias={str(reserved): 30}, max_tokens=6)["choices"][0]["message"]["content"] or ""
-        self.assertNotIn("<unused", content)
+        body = {"logit_bias": {str(UNUSED): 30}, "max_tokens": 6}
+        self.assertNotIn("<unused", self.chat(**body)["choices"][0]["message"]["content"])
+        with served.Server(LAPIDARY, self.path, "--name", "made") as unguarded:
+            answer = unguarded.post("/v1/chat/completions", {"model": "made", "messages": HELLO, "temperature": 0, **body}).json
+            self.assertIn("<unused49>", answer["choices"][0]["message"]["content"])
 
 
 class Reuse(WithMade):
@@ -302,12 +304,12 @@ class Surface(Requests):
 
     def test_wrong_types_are_told_in_words(self):
         for field, value in (("temperature", "hot"), ("max_tokens", 1.5), ("stop", 7), ("stream", "yes"), ("n", "2"),
-                             ("max_tokens", 1e300), ("seed", 2**70), ("logprobs", -1)):  # fmt: skip
+                             ("max_tokens", 1e300), ("seed", 1.5), ("logprobs", -1)):  # fmt: skip
             self.refused("/v1/completions", field, prompt="a", **{field: value})
 
     def test_hostile_bodies_answer_4xx_and_nobody_notices(self):
         bodies = [b"", b"{", b"null", b"[1]", b'{"prompt": "\xff\xfe"}', b'{"prompt": "\\ud800"}', b"[" * 100_000, b'{"a":' * 5000,
-                  b'{"prompt":"a","prompt":"b"}', b'{"prompt": "a", "max_tokens": 1e999}', b"\x00" * 100, b'"' + b"a" * 100_000]  # fmt: skip
+                  b'{"prompt":"a","prompt":"b"}', b'{"prompt": "a", "max_tokens": 1e999}', b'{"prompt": "a", "seed": 1234567890123456789012}', b"\x00" * 100, b'"' + b"a" * 100_000]  # fmt: skip
         for body in bodies:
             answer = self.server.post("/v1/completions", body)
             self.assertEqual(answer.status // 100, 4, (body[:40], answer))

@@ -41,6 +41,7 @@ TIME = {
     "type": "function",
     "function": {
         "name": "get_time",
+        "strict": True,
         "parameters": {"type": "object", "properties": {"utc": {"type": "boolean"}}, "required": ["utc"], "additionalProperties": False},
     },
 }
@@ -122,7 +123,7 @@ class Tools(WithMadeModel):
         for tools, place in (
             ([{"type": "function", "function": {"name": "no spaces allowed"}}], "tools[0].function.name"),
             ([{"type": "retrieval"}], "tools[0].type"),
-            ([WEATHER, {"type": "function", "function": {"name": "f", "parameters": {"type": "objekt"}}}], "tools[1].function.parameters"),
+            ([WEATHER, {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "objekt"}}}], "tools"),
         ):
             with self.subTest(place=place), self.assertRaises(openai.BadRequestError) as caught:
                 self.chat(tools=tools, tool_choice="required")
@@ -207,13 +208,13 @@ class LangChain(WithMadeModel):
             """Picks a colour."""
             return f"{colour} {certain}"
 
-        answer = self.model().bind_tools([pick], tool_choice="any").invoke("Pick one.")
+        answer = self.model().bind_tools([pick], tool_choice="any", strict=True).invoke("Pick one.")
         self.assertEqual(answer.tool_calls[0]["name"], "pick")
         self.assertIn(pick.invoke(answer.tool_calls[0]["args"]).split()[0], ("red", "green"))
 
     def test_structured_output(self):
         for method in ("json_schema", "function_calling"):
-            self.assertIsInstance(self.model().with_structured_output(Verdict, method=method).invoke("Decide."), Verdict)
+            self.assertIsInstance(self.model().with_structured_output(Verdict, method=method, strict=True).invoke("Decide."), Verdict)
 
     def test_completions_and_embeddings(self):
         text = langchain_openai.OpenAI(model="made", base_url=f"{self.server.url}/v1", api_key="none", max_tokens=6, temperature=0)

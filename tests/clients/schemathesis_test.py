@@ -20,18 +20,19 @@ PATHS = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embedd
 
 
 class Document(unittest.TestCase):
-    def run_against(self, model, examples, *flags):
+    def run_against(self, model, examples):
         # Short answers, so that the time goes into the requests.
         with tempfile.TemporaryDirectory() as folder:
             if model == "made":
                 model = made_model.make(f"{folder}/made")
-            with served.Server(LAPIDARY, model, "--default-max-tokens", 4, "--max-tokens", 16, "--context", 512, *flags) as server:
+            with served.Server(LAPIDARY, model, "--default-max-tokens", 4, "--max-tokens", 16, "--context", 512,
+                               "--kv-dir", f"{folder}/kv") as server:
                 document = server.get("/openapi.json").json
                 self.assertLessEqual(PATHS, set(document["paths"]))
                 program = pathlib.Path(sys.executable).with_name("st")
                 command = [program, "run", f"{server.url}/openapi.json", "--checks", ",".join(CHECKS), "--max-examples", str(examples),
-                           "--phases", "examples,coverage,fuzzing", "--seed", "20", "--generation-deterministic", "--generation-database", "none",
-                           "--suppress-health-check", "all", "--request-timeout", "60", "--workers", "2", "--no-color", "--no-shrink",
+                           "--phases", "examples,coverage,fuzzing", "--generation-deterministic",
+                           "--suppress-health-check", "all", "--request-timeout", "60", "--workers", "1", "--no-color", "--no-shrink",
                            "--report", "json", "--report-json-path", f"{folder}/report.json"]  # fmt: skip
                 run = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=folder)
                 self.assertEqual(run.returncode, 0, run.stdout[-12000:] + run.stderr[-2000:])

@@ -224,4 +224,4 @@ def main(module_globals):
     if len(sys.argv) < 2 or not pathlib.Path(sys.argv[1]).is_file():
         sys.exit(f"usage: {pathlib.Path(sys.argv[0]).name} LAPIDARY [unittest's arguments]")
     module_globals["LAPIDARY"] = str(pathlib.Path(sys.argv.pop(1)).resolve())
-    unittest.main(module=module_globals["__name__"])
+    unittest.main(module=module_globals["__name__"], warnings="ignore")

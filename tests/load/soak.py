@@ -47,6 +47,7 @@ class Soak:
         self.stop = threading.Event()
         self.counts, self.failures = collections.Counter(), []
         self.lock = threading.Lock()
+        self.begun = time.monotonic()
         self.rss = []  # [life's samples: (seconds, bytes)]
 
     def count(self, what):
@@ -55,7 +56,7 @@ class Soak:
 
     def fail(self, text):
         with self.lock:
-            self.failures.append(text)
+            self.failures.append(f"after {time.monotonic() - self.begun:.1f} s: {text}")
         self.stop.set()
 
     def start(self):
@@ -135,7 +136,7 @@ class Soak:
             connection.settimeout(30)
             connection.connect((server.host, server.port))
             body = json.dumps({"model": "soak", "prompt": "slow", "max_tokens": 300, "logprobs": 5, "stream": True}).encode()
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
             end = time.monotonic() + rng.uniform(0.5, 3)
             while time.monotonic() < end and not self.stop.is_set() and connection.recv(64):

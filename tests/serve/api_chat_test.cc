@@ -361,6 +361,7 @@ TEST_F(ApiChat, ATemplateThatRefusesIsTheRequestsFault) {
 TEST_F(ApiChat, Refusals) {
   refused(messages("[]"), "messages", "at least one");
   refused({{"messages", nullptr}}, "messages", "missing");
+  served_.refused(kChatPath, R"({"mesages": []})", 400, "mesages", "did you mean messages?");
   refused({{"messages", "hi"}}, "messages", "expected an array");
   refused(messages(R"(["hi"])"), "messages[0]", "expected an object");
   refused(messages(R"([{"content":"x"}])"), "messages[0].role", "missing");

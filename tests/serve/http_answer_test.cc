@@ -173,6 +173,19 @@ TEST(HttpAnswers, WriteTimeout) {
   EXPECT_EQ(s.server.stats().timed_out, 1);
 }
 
+TEST(HttpAnswers, StreamThatIsDroppedEndsThoughItsReaderStalls) {
+  Inbox inbox;
+  TestServer s(test_options(), inbox.handler());
+  SocketClient c(s.server.port(), 4096);
+  c.send(http_request("GET /"));
+  auto exchange = inbox.next();
+  exchange->begin_stream("text/plain");
+  while (exchange->unsent() < (1 << 20)) exchange->write(std::string(100'000, 'x'));
+  exchange.reset();  // long before write_timeout
+  EXPECT_TRUE(s.server.wait_idle(std::chrono::steady_clock::now() + 20s));
+  EXPECT_FALSE(c.read_answer().whole);
+}
+
 TEST(HttpAnswers, DrainedIsSaidWhenASlowReaderCatchesUp) {
   HttpOptions o = test_options();
   o.max_unsent = 64 << 20;

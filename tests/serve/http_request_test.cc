@@ -117,7 +117,7 @@ TEST(HttpRequests, BadOnesAreRefusedAndTheConnectionEnds) {
       {"another version", "GET / HTTP/3.0\r\n" + host + "\r\n", 505},
       {"HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
       {"TLS", std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + std::string(60, 'x'), 400},
-      {"unknown method", "BREW / HTTP/1.1\r\n" + host + "\r\n", 501},
+      {"unknown method", "BREW / HTTP/1.1\r\n" + host + "\r\n", 405},
       {"TRACE", "TRACE / HTTP/1.1\r\n" + host + "\r\n", 405},
       {"CONNECT", "CONNECT localhost:1 HTTP/1.1\r\n" + host + "\r\n", 405},
       {"no Host", "GET / HTTP/1.1\r\n\r\n", 400},

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -194,6 +196,18 @@ TEST(Metrics, NamesAreWellFormedUniqueAndDescribed) {
     typed.insert(name);
   }
   EXPECT_GE(typed.size(), 30u);
+}
+
+TEST(Metrics, TheDocumentListsThemAllAndNoOthers) {
+  const Metrics metrics(about());
+  std::set<std::string> names, documented;
+  for (const MetricDescription& metric : metrics.describe()) names.insert(metric.name);
+  std::ifstream file(std::string(LAPIDARY_TEST_DATA) + "/../../docs/serving.md");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("| `vllm:") && !line.starts_with("| `lapidary:")) continue;
+    documented.insert(line.substr(3, line.find('`', 3) - 3));
+  }
+  EXPECT_EQ(documented, names);
 }
 
 TEST(Metrics, RequestsAreCountedFromManyThreads) {

@@ -5,7 +5,7 @@
 
 #include "serve/scheduler_harness.h"
 
-namespace lapidary::serve::test {
+namespace lapidary::serve::scheduler_test {
 namespace {
 
 // The i-th of a mix: prompts of many lengths, some of which begin alike; greedy, drawn, penalised, biased and
@@ -86,17 +86,46 @@ TEST_P(SchedulerExact, AlsoWithoutACacheAndInSmallSteps) {
   served.expect_no_leak();
 }
 
+TEST_P(SchedulerExact, AlsoWhenOneJobNearlyFillsTheMemory) {
+  const int64_t bytes = Served(GetParam(), {}).engine->kv_bytes_at_length(200) * 5 / 4;
+  Served served(GetParam(), {.kv_bytes = bytes});
+  run_all(served);
+  EXPECT_LE(served.scheduler->view().room.total, bytes);
+  served.expect_no_leak();
+}
+
+// Short prompts that grow long: more of them begin than there is room for at the end.
+Job growing(int i) {
+  Job job = generation(text(i, 20), 260);
+  job.sampling.temperature = 1;
+  job.sampling.seed = static_cast<uint64_t>(i);
+  job.sampling.presence_penalty = i % 2 == 0 ? 0.3f : 0.0f;
+  job.logprobs = 1;
+  if (i == 3) job.constraint.emplace(matching("([a-e]{7} )+"));
+  return job;
+}
+
 TEST_P(SchedulerExact, AlsoWhenPagesRunOut) {
+  constexpr int kGrowing = 8;
+  std::vector<Result> results;
+  const Served measured(GetParam(), {});
+  for (int i = 0; i < kGrowing; i++) {
+    Engine engine(measured.checkpoint.spec, *measured.checkpoint.tensors, one_thread());
+    results.push_back(alone(engine, growing(i)));
+  }
+  const int64_t bytes =
+      std::max(measured.engine->kv_bytes_at_length(52) * 6, measured.engine->kv_bytes_at_length(300));
   for (const bool cache : {true, false}) {
-    const int64_t bytes = [&] {
-      const Served measured(GetParam(), {.cache = cache});
-      return measured.engine->kv_bytes_at_length(200) * 5 / 4;
-    }();
     Served served(GetParam(), {.kv_bytes = bytes, .cache = cache});
-    run_all(served);
-    const SchedulerView view = served.scheduler->view();
-    EXPECT_GT(view.preemptions, 0) << cache;
-    EXPECT_LE(view.room.total, bytes);
+    std::vector<std::shared_ptr<Keeper>> sinks;
+    for (int i = 0; i < kGrowing; i++) sinks.push_back(served.send(growing(i)));
+    int64_t preemptions = 0;
+    for (size_t i = 0; i < sinks.size(); i++) {
+      expect_same(sinks[i]->wait(), results[i], "job " + std::to_string(i));
+      preemptions += sinks[i]->wait().end.preemptions;
+    }
+    EXPECT_GT(preemptions, 0) << cache;
+    EXPECT_EQ(served.scheduler->view().preemptions, preemptions) << cache;
     served.expect_no_leak();
   }
 }
@@ -144,4 +173,4 @@ INSTANTIATE_TEST_SUITE_P(Models, SchedulerExact,
                          name_of_model);
 
 }  // namespace
-}  // namespace lapidary::serve::test
+}  // namespace lapidary::serve::scheduler_test

@@ -19,7 +19,7 @@
 #include "serve/scheduler/scheduler.h"
 #include "support/compare.h"
 
-namespace lapidary::serve::test {
+namespace lapidary::serve::scheduler_test {
 
 using namespace lapidary::test;
 
@@ -320,4 +320,4 @@ inline Job generation(std::vector<TokenId> prompt, int64_t max_tokens) {
   return job;
 }
 
-}  // namespace lapidary::serve::test
+}  // namespace lapidary::serve::scheduler_test

@@ -8,7 +8,7 @@
 #include "serve/scheduler/scores.h"
 #include "serve/scheduler_harness.h"
 
-namespace lapidary::serve::test {
+namespace lapidary::serve::scheduler_test {
 namespace {
 
 // A machine that takes `fixed` seconds for a step and `per_row` for each of its prompt rows.
@@ -72,4 +72,4 @@ TEST(SchedulerScores, RefuseWhatHasNone) {
 }
 
 }  // namespace
-}  // namespace lapidary::serve::test
+}  // namespace lapidary::serve::scheduler_test

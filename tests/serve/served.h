@@ -198,6 +198,7 @@ class Served {
   }
 
   Scheduler& scheduler() { return *scheduler_; }
+  Api& api() { return *api_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const ServedModel& model() const { return model_; }
   const Records& records() const { return records_; }

@@ -168,6 +168,11 @@ export class Chat {
   async answer(begun) {
     const { conversation, store } = this;
     const body = { ...this.request(), messages: messagesOf(conversation) };
+    if (begun && !(body.logprobs && begun.tokens.length)) { // all of a message's tokens are known, or none
+      delete body.logprobs;
+      delete body.top_logprobs;
+      begun.tokens = [];
+    }
     const message = begun ?? { role: "assistant", content: "", reasoning: "", calls: [], tokens: [], finish: "" };
     if (!begun) conversation.messages.push(message);
     message.running = true;

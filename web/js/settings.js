@@ -9,10 +9,10 @@ const NUMBERS = [
   { name: "top_k", label: "Top k", least: 0, most: 2147483647, whole: true, hint: "0 is all" },
   { name: "min_p", label: "Min p", least: 0, most: 1, step: "0.01" },
   { name: "max_tokens", label: "Most tokens", least: 1, most: 2147483647, whole: true },
-  { name: "seed", label: "Seed", least: -9007199254740991, most: 9007199254740991, whole: true, hint: "the same seed, the same text" },
+  { name: "seed", label: "Seed", least: -9007199254740991, most: 9007199254740991, whole: true, standard: "random", hint: "the same seed, the same text" },
   { name: "repetition_penalty", label: "Repetition penalty", least: 0.01, most: 100, step: "0.05" },
-  { name: "frequency_penalty", label: "Frequency penalty", least: -2, most: 2, step: "0.1" },
-  { name: "presence_penalty", label: "Presence penalty", least: -2, most: 2, step: "0.1" },
+  { name: "frequency_penalty", label: "Frequency penalty", standard: "0", least: -2, most: 2, step: "0.1" },
+  { name: "presence_penalty", label: "Presence penalty", standard: "0", least: -2, most: 2, step: "0.1" },
 ];
 const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh"];
 const EXAMPLE_TOOLS = JSON.stringify(
@@ -170,7 +170,7 @@ export class Settings {
     system.addEventListener("input", () => this.onsystem(system.value));
     grow(system);
     const numbers = NUMBERS.map((field) => {
-      const input = element("input", { inputmode: field.whole ? "numeric" : "decimal", autocomplete: "off", placeholder: this.standard(field.name), value: this.get(field.name) });
+      const input = element("input", { inputmode: field.whole ? "numeric" : "decimal", autocomplete: "off", placeholder: field.standard ?? this.standard(field.name), value: this.get(field.name) });
       input.addEventListener("change", () => {
         try {
           if (input.value.trim()) this.check(field.name, () => readNumber(field, input.value));

@@ -151,8 +151,12 @@ void Answering::fail_with(const JobEnd& end) {
       return fail_once(ApiError(503, "server_error", "shutting_down", "", "the server is going down"), "");
     case EndReason::cancelled:  // the peer is gone: nobody hears it
       return fail_once(ApiError(499, "server_error", "cancelled", "", "the request was cancelled"), "");
-    default: return fail_once(internal_api_error(), end.error);
+    default: break;
   }
+  if (!end.grammar_failed) return fail_once(internal_api_error(), end.error);
+  fail_once(ApiError(400, "invalid_request_error", "invalid_grammar", "",
+                     "what the answer must be cannot be enforced: " + end.error),
+            "");
 }
 
 void Answering::cancel_all() {

@@ -316,10 +316,29 @@ std::string Fields::needed_text(std::string_view name, size_t max_bytes) {
 const json::value& Fields::needed(std::string_view name) {
   const json::value* value = raw(name);
   if (value == nullptr) {
+    refuse_misspelt(name);
     const std::string where = path(name);
     refuse("missing_field", where, "{}: the field is missing", where);
   }
   return *value;
+}
+
+// A field that is missing may be there under another name.
+void Fields::refuse_misspelt(std::string_view name) const {
+  if (object_->contains(json::string_view(name.data(), name.size()))) return;  // null
+  for (const auto& field : *object_) {
+    const std::string key(field.key());
+    const bool known = std::find(known_.begin(), known_.end(), key) != known_.end();
+    if (known || !nearest(key, {std::string(name)})) continue;
+    const std::string where = shown(key);
+    refuse("unknown_field", where, "{}: there is no such field; did you mean {}?", where, path(name));
+  }
+}
+
+// The path of a field with a name from outside.
+std::string Fields::shown(std::string_view name) const {
+  const std::string text = quoted(name, 80);
+  return path(std::string_view(text).substr(1, text.size() - 2));
 }
 
 void Fields::refuse_if_present(std::string_view name, std::string_view why) {
@@ -337,8 +356,7 @@ void Fields::done() const {
     const std::string name(field.key());
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
     const std::optional<std::string> near = nearest(name, known_);
-    std::string where = quoted(name, 80);
-    where = path(std::string_view(where).substr(1, where.size() - 2));
+    const std::string where = shown(name);
     refuse("unknown_field", where, "{}: there is no such field{}", where,
            near ? fmt::format("; did you mean {}?", path(*near)) : "");
   }

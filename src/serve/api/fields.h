@@ -68,6 +68,8 @@ class Fields {
   const std::vector<std::string>& known() const { return known_; }  // names read so far
 
  private:
+  void refuse_misspelt(std::string_view name) const;
+  std::string shown(std::string_view name) const;
   const boost::json::object* object_;
   std::string path_;
   std::vector<std::string> known_;

@@ -48,7 +48,7 @@ Order read_order(const Call& call, const ResponsesRequest& request) {
   }
   fields.done();
   ChatPlan plan = plan_chat(service, facts, messages, tools, format, options);
-  order.job.max_tokens = tokens_to_generate(plan.prompt.size(), most, service, "max_completion_tokens");
+  order.job.max_tokens = tokens_to_generate(plan.prompt.size(), most, service, "messages");
   order.job.prompt = std::move(plan.prompt);
   order.job.stop_ids = service.model.stop_ids;
   if (plan.constraint) order.job.constraint.emplace(std::move(*plan.constraint));

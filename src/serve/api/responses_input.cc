@@ -4,6 +4,7 @@
 
 #include "base/quote.h"
 #include "serve/api/api_error.h"
+#include "serve/api/chat_messages.h"
 #include "serve/api/fields.h"
 
 namespace lapidary::serve {
@@ -14,6 +15,8 @@ namespace json = boost::json;
 constexpr std::string_view kItems[] = {"message", "function_call", "function_call_output", "reasoning"};
 constexpr std::string_view kRoles[] = {"user", "assistant", "system", "developer"};
 constexpr std::string_view kStatuses[] = {"in_progress", "completed", "incomplete"};
+
+constexpr size_t kLongestName = 256;  // of calls and their ids, as in a chat
 
 // Text of one part; `type` is the one kind of part that may stand here.
 std::string part_text(const json::value& value, std::string_view type, const std::string& place) {
@@ -118,8 +121,9 @@ void InputMessages::add_call(const json::value& value, const std::string& place)
   Fields item = Fields::of(value, place);
   item.text("type");
   allow_own(item);
-  const std::string id = item.needed_text("call_id"), name = item.needed_text("name"),
-                    arguments = item.needed_text("arguments");
+  const std::string id = item.needed_text("call_id", kLongestName),
+                    name = item.needed_text("name", kLongestName),
+                    arguments = object_text(item.needed_text("arguments"), item.path("arguments"));
   item.done();
   json::value& calls = assistant(place)["tool_calls"];
   if (!calls.is_array()) calls = json::array();
@@ -131,7 +135,7 @@ void InputMessages::add_call_output(const json::value& value, const std::string&
   Fields item = Fields::of(value, place);
   item.text("type");
   allow_own(item);
-  const std::string id = item.needed_text("call_id");
+  const std::string id = item.needed_text("call_id", kLongestName);
   const std::string output = content_text(item.needed("output"), "input_text", item.path("output"));
   item.done();
   end_turn();

@@ -35,6 +35,7 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"max_completion_tokens", "max_output_tokens"},
     {"reasoning_effort", "reasoning.effort"},
     {"logprobs", "include"},
+    {"tool_choice.function", "tool_choice"},
 };
 
 json::array read_tools(const json::array& tools) {
@@ -223,7 +224,9 @@ ApiError in_words_of(const ResponsesRequest& request, const ApiError& error) {
   if (param.starts_with("messages[")) {
     const size_t close = param.find(']');
     const size_t index = std::stoul(param.substr(9, close - 9));
-    if (index < request.places.size()) param = request.places[index] + param.substr(close + 1);
+    std::string rest = param.substr(close + 1);
+    if (rest == ".tool_call_id") rest = ".call_id";
+    if (index < request.places.size()) param = request.places[index] + rest;
   } else if (param == "messages") {
     param = "input";
   } else if (const size_t function = param.find("].function");

@@ -1,6 +1,9 @@
 #include "serve/page/page.h"
 
+#include <algorithm>
 #include <map>
+#include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -40,15 +43,15 @@ std::string path_of(std::string_view file) {
 }
 
 const std::map<std::string, PageFile, std::less<>>& files() {
-  static const auto* all = [] {
-    auto* out = new std::map<std::string, PageFile, std::less<>>;
+  static const auto all = [] {
+    std::map<std::string, PageFile, std::less<>> out;
     for (const auto& [path, bytes] : kPageFiles) {
       const std::string tag = "\"" + hash_text(hash128(std::as_bytes(std::span(bytes)))) + "\"";
-      out->emplace(path_of(path), PageFile{bytes, content_type(path), tag});
+      out.emplace(path_of(path), PageFile{bytes, content_type(path), tag});
     }
     return out;
   }();
-  return *all;
+  return all;
 }
 
 // A list of tags, weak ones among them, or "*" (RFC 9110, 13.1.2). Tags of ours hold no comma.

@@ -39,8 +39,17 @@ void Task::on_logits(int64_t position, std::span<const float> logits) {
       for (const TokenId id : tokens) sampler_->observe(id);
     }
     std::span<const uint32_t> mask;
+<<<<<<< HEAD
     if (job.constraint) mask = job.constraint->mask();
     Drawn draw{sampler_->sample(logits, static_cast<uint64_t>(n_generated()), mask), {}};
+=======
+    if (job.constraint) {
+      end.grammar_failed = true;  // should it throw
+      mask = job.constraint->mask();
+      end.grammar_failed = false;
+    }
+    Drawn draw{sampler_.sample(logits, static_cast<uint64_t>(n_generated()), mask), {}};
+>>>>>>> api
     if (job.constraint) job.constraint->take(draw.id);
     if (job.logprobs) draw.score = score_token(logits, draw.id, *job.logprobs);
     drawn = std::move(draw);
