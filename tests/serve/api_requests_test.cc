@@ -101,6 +101,7 @@ TEST(ApiRequests, ARequestThatTakesTooLongIsEnded) {
 TEST(ApiRequests, RecordsSayWhatHappenedAndNothingOfTheText) {
   Served served;
   served.answer(kTextPath, kHello);
+  served.wait_records(1);  // a record follows its answer
   served.answer(kTextPath, R"({"prompt": "a secret", "tmperature": 1})");
   const std::vector<RequestRecord> records = served.wait_records(2);
   ASSERT_EQ(records.size(), 2u);
