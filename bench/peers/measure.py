@@ -1,5 +1,6 @@
 """Runs programs and looks at them from outside: when their first byte came, how much memory they held, how fast they said they were."""
 
+import argparse
 import contextlib
 import os
 import pathlib
@@ -97,3 +98,16 @@ def versions(lapidary):
     commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     ours = run([lapidary, "--version"]).out.split()[-1]
     return {"lapidary": ours, "commit": commit.stdout.strip(), "llama.cpp": f"{llama_cpp.PACKAGE} {llama_cpp.VERSION}"}
+
+
+def names(known):
+    """A type of arguments: words of `known` with commas between them."""
+
+    def read(text):
+        chosen = tuple(text.split(","))
+        for name in chosen:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+        return chosen
+
+    return read

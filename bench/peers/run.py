@@ -156,17 +156,6 @@ def model_file(model, work, lapidary, vocabulary):
     return path
 
 
-def names(known):
-    def read(text):
-        chosen = tuple(text.split(","))
-        for name in chosen:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-        return chosen
-
-    return read
-
-
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known_models = tuple(model.name for model in plan.MODELS)
@@ -175,9 +164,9 @@ def parse_arguments(arguments):
     parser.add_argument("--lapidary", type=pathlib.Path, default=ROOT / "build" / "lapidary")
     parser.add_argument("--llama-bin", type=pathlib.Path, help="folder with llama.cpp's programs: nothing is fetched or built")
     parser.add_argument("--vocabulary", type=pathlib.Path, help="with --llama-bin: the GGUF file whose tokenizer synthetic models get")
-    parser.add_argument("--only", type=names(plan.GROUPS), default=plan.GROUPS, metavar="ROWS")
-    parser.add_argument("--models", type=names(known_models), default=known_models, metavar="NAMES", help=", ".join(known_models))
-    parser.add_argument("--modes", type=names(modes), default=("a16", "a8"), help="our arithmetics (default a16,a8)")
+    parser.add_argument("--only", type=measure.names(plan.GROUPS), default=plan.GROUPS, metavar="ROWS")
+    parser.add_argument("--models", type=measure.names(known_models), default=known_models, metavar="NAMES", help=", ".join(known_models))
+    parser.add_argument("--modes", type=measure.names(modes), default=("a16", "a8"), help="our arithmetics (default a16,a8)")
     parser.add_argument("--kv-dtype", help="of our cache (default: lapidary's own; theirs is f16)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--fifo", action="store_true", help="run both with real-time priority (root): other work does not count")

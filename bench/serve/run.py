@@ -128,24 +128,13 @@ class Comparison:
             self.long(model, side, file, seed)
 
 
-def names(known):
-    def read(text):
-        chosen = tuple(text.split(","))
-        for name in chosen:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-        return chosen
-
-    return read
-
-
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=pathlib.Path, help="folder outside the repository for source, programs and results")
     parser.add_argument("--lapidary", type=pathlib.Path, default=ROOT / "build" / "lapidary")
     parser.add_argument("--llama-bin", type=pathlib.Path, help="folder with llama-server: nothing is fetched or built")
-    parser.add_argument("--only", type=names(ROWS), default=ROWS, metavar="ROWS")
-    parser.add_argument("--models", type=names(tuple(MODELS)), default=tuple(MODELS), metavar="NAMES", help=", ".join(MODELS))
+    parser.add_argument("--only", type=measure.names(ROWS), default=ROWS, metavar="ROWS")
+    parser.add_argument("--models", type=measure.names(tuple(MODELS)), default=tuple(MODELS), metavar="NAMES", help=", ".join(MODELS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--flags", default="", help="more flags of lapidary serve, as one argument; they are said in the tables")

@@ -74,7 +74,8 @@ void add_memory(Families& out, const SchedulerView& view) {
       .add(view.room.total, {{"kind", "total"}})
       .add(view.room.in_use, {{"kind", "in_use"}});
   out.gauge("lapidary:kv_pages",
-            "Pages of each pool: in use; of them shared by sequences, and held by the prefix cache alone.");
+            "Pages of each pool: in use; of them shared by running texts with others, and held by the prefix "
+            "cache alone.");
   for (const PoolView& pool : view.pools) {
     out.add(pool.pages_in_use, {{"pool", pool.name}, {"state", "in_use"}})
         .add(pool.pages_shared, {{"pool", pool.name}, {"state", "shared"}})

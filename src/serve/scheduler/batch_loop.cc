@@ -222,16 +222,7 @@ void BatchLoop::count_gap(Task& task) {
 void BatchLoop::finish(Task& task, EndReason reason, std::string error) {
   const bool keeps =
       reason != EndReason::cancelled && reason != EndReason::deadline && reason != EndReason::error;
-  if (task.holds()) {
-    if (keeps && task.shares) {
-      cache_.give(task.sequence);
-      epoch_++;
-    } else {
-      engine_.close(task.sequence);
-    }
-    task.sequence = -1;
-    task.length = 0;
-  }
+  if (task.holds()) let_go(task, keeps);
   const Clock::time_point now = Clock::now(), begun = task.begun.value_or(now),
                           first = task.first_token.value_or(now);
   task.end.reason = reason;

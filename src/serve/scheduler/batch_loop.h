@@ -64,6 +64,7 @@ class BatchLoop {
   bool secure(const Task& task, int64_t n);
   int64_t plan_bytes() const;
   Task* youngest(bool paused, uint64_t after) const;
+  void let_go(Task& task, bool keep);
   void release(Task& task);
   int64_t n_holding() const;
 

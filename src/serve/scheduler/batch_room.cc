@@ -22,10 +22,9 @@ Task* BatchLoop::youngest(bool paused, uint64_t after) const {
   return found;
 }
 
-// It goes on later from what the cache still holds then, with the same bits.
-void BatchLoop::release(Task& task) {
-  std::erase_if(plan_, [&](const Planned& p) { return p.task == &task; });
-  if (task.shares) {
+// keep: what was computed may serve others.
+void BatchLoop::let_go(Task& task, bool keep) {
+  if (keep && task.shares) {
     cache_.give(task.sequence);
     epoch_++;
   } else {
@@ -33,6 +32,12 @@ void BatchLoop::release(Task& task) {
   }
   task.sequence = -1;
   task.length = 0;
+}
+
+// It goes on later from what the cache still holds then, with the same bits.
+void BatchLoop::release(Task& task) {
+  std::erase_if(plan_, [&](const Planned& p) { return p.task == &task; });
+  let_go(task, true);
   task.pauses.clear();
   task.end.preemptions++;
   preemptions_++;
